@@ -1,0 +1,85 @@
+"""Small numbers kept as logarithms, and differences that would cancel written so that they don't.
+
+Everything takes floats or arrays and works entry by entry in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import erfcx, log_ndtr
+
+_LOG_2 = np.log(2.0)
+_SQRT_2 = np.sqrt(2.0)
+_SQRT_HALF_PI = np.sqrt(np.pi / 2)
+
+LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
+
+
+def log1mexp(log_x):
+    r"""Logarithm of the complement, for a logarithm that is at most 0.
+
+    .. math:: \log(1 - e^{x})
+    """
+    log_x = np.asarray(log_x, dtype=np.float64)
+    with np.errstate(divide="ignore"):  # log of 0 is -inf, which is the answer at 0
+        near_one = np.log(-np.expm1(np.maximum(log_x, -_LOG_2)))
+        small = np.log1p(-np.exp(np.minimum(log_x, -_LOG_2)))
+    return np.where(log_x > -_LOG_2, near_one, small)[()]
+
+
+def log_diff_exp(log_a, log_b):
+    r"""Logarithm of a difference, for log_a at least log_b; equal arguments give -inf, also where both are infinite.
+
+    .. math:: \log(e^{a} - e^{b})
+    """
+    log_a, log_b = np.broadcast_arrays(np.asarray(log_a, dtype=np.float64), np.asarray(log_b, dtype=np.float64))
+    same = log_a == log_b
+    gap = np.where(same, -1.0, log_b - np.where(same, 0.0, log_a))
+    return np.where(same, -np.inf, log_a + log1mexp(gap))[()]
+
+
+def expm1_minus(x):
+    r"""What the exponential has beyond its tangent at 0.
+
+    .. math:: e^{x} - 1 - x
+    """
+    x = np.asarray(x, dtype=np.float64)
+    tiny = np.clip(x, -0.5, 0.5)
+    series = np.zeros_like(tiny)
+    for k in range(16, 1, -1):  # Horner; the first term left out is below 0.5^15 · 2/17! of the value
+        series = (series + 1.0) * tiny / k
+    with np.errstate(over="ignore"):
+        direct = np.expm1(x) - x
+    return np.where(np.abs(x) <= 0.5, series * tiny, direct)[()]
+
+
+def log_normal_interval(lower, upper):
+    r"""Logarithm of a standard Normal probability, taken in the tail where it is small.
+
+    .. math:: \log(\Phi(u) - \Phi(l)), \qquad l \le u
+    """
+    lower, upper = np.broadcast_arrays(np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64))
+    flip = lower > 0
+    left, right = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
+    return log_diff_exp(log_ndtr(right), log_ndtr(left))
+
+
+def mills(x):
+    r"""Mills' ratio of the standard Normal.
+
+    .. math:: R(x) = \Phi(-x) / \varphi(x)
+    """
+    return _SQRT_HALF_PI * erfcx(np.asarray(x, dtype=np.float64) / _SQRT_2)
+
+
+def mills_slope(x):
+    r"""How fast Mills' ratio falls, for x at least -1: positive, and about 1/x² for large x.
+
+    .. math:: -R'(x) = 1 - x R(x)
+    """
+    x = np.asarray(x, dtype=np.float64)
+    inverse_square = 1.0 / np.maximum(x, 30.0) ** 2
+    series = np.zeros_like(x)
+    for k in range(10, 0, -1):  # Horner for 1/x² − 3/x⁴ + 15/x⁶ − …; from x = 30 on, term 11 is below 1e-19 of the first
+        series = inverse_square * (1.0 - (2 * k + 1) * series)
+    return np.where(x < 30.0, 1.0 - np.minimum(x, 30.0) * mills(np.minimum(x, 30.0)), series)[()]

@@ -1,0 +1,170 @@
+"""The shared vocabulary: neighbouring relations, sampling schemes, certified intervals, random streams, guarantees.
+
+Nothing here has a default that could change a guarantee: the five documents use different neighbouring relations,
+so every accountant asks for one by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from privrob import checks
+
+
+class Neighbouring(str, Enum):
+    """Which pairs of data sets a guarantee speaks about.
+
+    ``ADD``: x' = x plus one record; ``REMOVE``: x' = x less one record; ``ADD_REMOVE``: both ways;
+    ``REPLACE``: one record exchanged for another (size kept).
+    """
+
+    ADD = "add"
+    REMOVE = "remove"
+    ADD_REMOVE = "add_remove"
+    REPLACE = "replace"
+
+    @classmethod
+    def of(cls, value):
+        """The relation of that name; anything else is refused with the list of names."""
+        value = value.value if isinstance(value, cls) else value
+        return cls(checks.choice("neighbouring", value, [m.value for m in cls]))
+
+
+class Sampling(str, Enum):
+    """How a step draws its records: all of them, each with probability q (Poisson), or a fixed number at random."""
+
+    NONE = "none"
+    POISSON = "poisson"
+    FIXED_SIZE = "fixed_size"
+
+    @classmethod
+    def of(cls, value):
+        """The scheme of that name; anything else is refused with the list of names."""
+        value = value.value if isinstance(value, cls) else value
+        return cls(checks.choice("sampling", value, [m.value for m in cls]))
+
+
+class NotAvailable(NotImplementedError):
+    """A mechanism cannot state this guarantee. Raised in place of a silent default."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number known to lie in [lower, upper], with the best single value between them. Infinity is allowed, NaN is not."""
+
+    lower: float
+    estimate: float
+    upper: float
+
+    def __post_init__(self):
+        if not self.lower <= self.estimate <= self.upper:  # also catches NaN
+            raise ValueError(
+                f"an Interval needs lower <= estimate <= upper, got {self.lower!r}, {self.estimate!r}, {self.upper!r}"
+            )
+
+    @classmethod
+    def exact(cls, value):
+        """A number known to the last digit that float64 holds."""
+        return cls(value, value, value)
+
+    @property
+    def width(self):
+        """upper − lower; 0 for two equal infinities."""
+        return 0.0 if self.lower == self.upper else self.upper - self.lower
+
+    def __contains__(self, value):
+        return self.lower <= value <= self.upper
+
+    def __str__(self):
+        return f"{self.estimate:.6g} in [{self.lower:.6g}, {self.upper:.6g}]"
+
+
+@runtime_checkable
+class Guarantee(Protocol):
+    """What every mechanism can be asked. What it cannot give raises :class:`NotAvailable`; infinity is an answer."""
+
+    def rdp(self, orders, *, neighbouring, sampling):
+        """Rényi divergence in nats at each order, shape (k,): an upper bound over neighbours."""
+
+    def pairs(self, *, neighbouring, sampling):
+        """Dominating pairs of distributions, one for each direction."""
+
+    def tradeoff(self, type1, *, neighbouring, sampling):
+        """Smallest type-II error at each type-I error: a lower bound over neighbours."""
+
+    def epsilon(self, delta, *, neighbouring, sampling):
+        """The smallest ε at this δ, as an :class:`Interval`."""
+
+
+# The torch CPU generator is a Mersenne Twister; its state begins with 24 bytes of book-keeping, then 624 words of 64 bits.
+_MT_WORDS, _MT_OFFSET = 624, 24
+
+
+class Streams:
+    """Named, independent random streams under one root seed.
+
+    ``Streams(0).numpy("noise")`` is the same generator whatever else was drawn before, so that changing the batches
+    leaves the noise alone. Names hash into the entropy of a :class:`numpy.random.SeedSequence` (128 bits a name), and the
+    torch CPU generator gets its whole state from it: ``torch.manual_seed`` would keep only 32 bits, and among 100,000
+    streams two would collide.
+
+    Args: seed — root seed, integer in [0, 2**64);  names — the path of this family of streams, any strings.
+    """
+
+    def __init__(self, seed, *names):
+        self.seed = checks.seed("seed", seed)
+        self.names = tuple(str(n) for n in names)
+
+    def __repr__(self):
+        return f"Streams({', '.join([str(self.seed), *map(repr, self.names)])})"
+
+    def child(self, *names):
+        """The family of streams below this one."""
+        return Streams(self.seed, *self.names, *names)
+
+    def sequence(self, name):
+        """The seed sequence of one stream."""
+        entropy = [self.seed]
+        for part in (*self.names, str(name)):
+            digest = hashlib.sha256(part.encode()).digest()[:16]
+            entropy += [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4)]
+        return np.random.SeedSequence(entropy)
+
+    def numpy(self, name):
+        """A fresh numpy Generator (PCG64) at the start of the named stream."""
+        return np.random.Generator(np.random.PCG64(self.sequence(name)))
+
+    def torch(self, name, device="cpu"):
+        """A fresh torch Generator on the device, at the start of the named stream."""
+        import torch
+
+        device = torch.device(device)
+        sequence = self.sequence(name)
+        generator = torch.Generator(device=device)
+        generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))  # all that a GPU's Philox needs
+        if device.type == "cpu":
+            state = generator.get_state().numpy().copy()
+            if state.size < _MT_OFFSET + 8 * _MT_WORDS:
+                raise RuntimeError(f"unknown layout of the torch CPU generator ({state.size} bytes): use the tested torch")
+            words = sequence.generate_state(_MT_WORDS, np.uint32).astype("<u8")
+            state[_MT_OFFSET : _MT_OFFSET + 8 * _MT_WORDS] = words.view(np.uint8)
+            generator.set_state(torch.from_numpy(state))
+        return generator
+
+
+def nats(value, digits=6):
+    """A privacy loss as people read it: "infinite" in words, else so many significant digits, rounded up, never down."""
+    if math.isinf(value):
+        return "infinite"
+    exact = Decimal(value)
+    if not exact:
+        return "0"
+    step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{float(exact.quantize(step, rounding=ROUND_CEILING)):.{digits}g}"

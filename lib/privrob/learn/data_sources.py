@@ -1,0 +1,282 @@
+"""The data sets of the manifest on this machine: the folder that PRIVROB_DATA names, the user's cache, an installed package.
+
+The order is fixed, and a file that is there and wrong is an error, never a reason to look further in silence.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from privrob.learn import data_decode, data_images
+from privrob.learn.data_decode import Arrays, Source, identity_of, per_class
+from privrob.learn.data_files import (
+    DataCorrupt,
+    FolderView,
+    diagnose_file,
+    glob_names,
+    gunzip,
+    hash_bytes,
+    hash_file,
+    matches,
+    notice,
+    open_view,
+    write_atomically,
+)
+from privrob.learn.data_manifest import cache_folder, data_folder, is_self_verifying
+
+# ------------------------------------------------------------------------------------------------------- the search
+
+
+@dataclass(frozen=True)
+class Place:
+    """Somewhere to look: its name for people, its root, and how its files are called in messages."""
+
+    label: str
+    root: Path
+    shown: str
+    ours: bool = False  # the cache: a bad file there is replaced, not complained about
+
+
+@dataclass(frozen=True)
+class Found:
+    """One form of a set, there: in a folder or an archive (``path``), or decoded earlier (``decoded``)."""
+
+    form: dict
+    place: Place
+    path: Path
+    shown: str
+    archive: dict | None = None
+    decoded: Path | None = None
+
+
+class Loaded(NamedTuple):
+    """What was read: arrays, the variant in words, whether it is the official data bit for bit, where from, and its identity."""
+
+    arrays: Arrays
+    variant: str
+    exact: bool
+    source: str
+    identity: str
+
+
+def cache_place(key):
+    """Where the files of a set lie in the cache."""
+    return Place("cache", cache_folder() / key, f"cache/{key}", ours=True)
+
+
+def identity_for(key, form, num_classes):
+    """What a form holds, in one sha256, known before it is read; None where the manifest has no hash of it."""
+    content = dict(form.get("content", {}))
+    if not content:
+        return None
+    extra = {"num_classes": str(num_classes)} if num_classes is not None else {}
+    return identity_of(content | extra)
+
+
+def decoded_path(key, identity):
+    """Where the arrays of a set are kept once decoded."""
+    return cache_folder() / "decoded" / f"{key}-{identity[:24]}.npz"
+
+
+def _belongs_elsewhere(view, form, key, known):
+    """Whether the label files here are another set's: MNIST and Fashion-MNIST use the same file names."""
+    for role, base in form["files"].items():
+        if "labels" not in role:
+            continue
+        for name in (base, base + ".gz"):
+            path = view.path / name
+            if path.is_file():
+                raw = path.read_bytes()
+                found = hash_bytes(raw)
+                if name.endswith(".gz") and found not in known:
+                    try:
+                        found = hash_bytes(gunzip(raw, name))
+                    except DataCorrupt:
+                        continue
+                return known.get(found, (key, ""))[0] != key
+    return False
+
+
+def _holds(view, form, key, known, *, shared):
+    """What of a form lies in a folder: 0 nothing, 1 something, 2 every file."""
+    reader = form["reader"]
+    if reader == "tree":
+        return 2 if (view.path / "train").is_dir() else 0
+    names = list(form["files"].values()) if reader != "cifar" else list(form["content"])
+    there = [view.has(n) or (reader == "idx" and view.has(n + ".gz")) for n in names]
+    if not any(there) or (shared and reader == "idx" and _belongs_elsewhere(view, form, key, known)):
+        return 0
+    return 2 if all(there) else 1
+
+
+def _search(place, key, spec, form, known):
+    for pattern in form.get("loose", []) if not place.ours else [""]:
+        for name in glob_names(place.root, pattern) if pattern else [""]:
+            path = place.root / name
+            shown = f"{place.shown}/{name}" if name else place.shown
+            if not path.is_dir():
+                continue
+            held = _holds(FolderView(path, shown), form, key, known, shared=not pattern)
+            if held == 2 or (held == 1 and not place.ours):
+                yield Found(form, place, path, shown)
+    for archive in form.get("archives", []):
+        for name in glob_names(place.root, archive["name"]):
+            yield Found(form, place, place.root / name, f"{place.shown}/{name}", archive)
+
+
+def candidates(key, spec, known, *, variant=None, num_classes=None, places=None):
+    """Every form of a set that lies on this machine, best first. Looks at names (and at label files, to tell sets apart)."""
+    forms = [f for f in spec["forms"] if variant in (None, f["variant"])]
+    forms = [f for f in forms if num_classes is None or num_classes <= f.get("max_classes", len(spec["classes"]))]
+    if places is None:
+        root = data_folder()
+        places = [Place("PRIVROB_DATA folder", root, "PRIVROB_DATA")] if root else []
+        places.append(cache_place(key))
+    for place in places:
+        for form in forms:
+            yield from _search(place, key, spec, form, known)
+        if place.ours:
+            for form in forms:
+                identity = identity_for(key, form, num_classes)
+                if identity and decoded_path(key, identity).is_file():
+                    yield Found(form, place, place.root, place.shown, decoded=decoded_path(key, identity))
+    for form in forms:
+        if "installed" in form:
+            module, inside = form["installed"]["module"], form["installed"]["inside"]
+            try:
+                package = importlib.util.find_spec(module)
+            except (ImportError, ValueError):
+                package = None
+            for folder in (package.submodule_search_locations or []) if package else []:
+                view = FolderView(Path(folder) / inside, f"{module} package")
+                if view.path.is_dir() and _holds(view, form, key, known, shared=False) == 2:
+                    yield Found(form, Place(f"{module} package", view.path, view.shown), view.path, view.shown)
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def read(found, key, spec, known, *, num_classes=None):
+    """Verify and decode one form; decoded arrays of slow forms are kept in the cache.
+
+    Raises: DataCorrupt — anything that is not what the manifest says.
+    """
+    form, archive = found.form, found.archive
+    wanted = num_classes or len(spec["classes"])
+    exact, variant, trusted = form.get("exact", True), form["variant"], False
+    if found.decoded:
+        identity = identity_for(key, form, num_classes)
+        return Loaded(read_decoded(found.decoded), variant, exact, found.place.label, identity)
+    if archive and found.path.is_file():
+        trusted = matches(found.path, archive.get("hashes", []))
+        if not trusted and not is_self_verifying(form):
+            got = hash_file(found.path, archive["hashes"][0].partition(":")[0])
+            what = diagnose_file(found.path) or f"{found.path.stat().st_size:,} bytes"
+            raise DataCorrupt(f"{found.shown} must have {archive['hashes'][0]}, got {got}: {what}")
+    identity = identity_for(key, form, num_classes) if trusted else None
+    if identity and decoded_path(key, identity).is_file():
+        arrays = try_decoded(decoded_path(key, identity))
+        if arrays is not None:
+            return Loaded(arrays, variant, exact, found.place.label, identity)
+    inside = (archive or {}).get("inside", "")
+    source = Source(spec, form, inside, trusted, num_classes, {h: text for h, (_, text) in known.items()})
+    with open_view(found.path, found.shown) as view:
+        if form["reader"] == "tree":
+            arrays, identity, counted = _read_tree(view, source, key, trusted, wanted)
+        else:
+            reader = {"idx": data_decode.read_idx_set, "cifar": data_decode.read_cifar_batches, "table": data_decode.read_digit_table}
+            arrays, computed = reader[form["reader"]](view, source)
+            identity, counted = identity or computed, not trusted and not is_self_verifying(form)
+    if counted:
+        exact, variant = False, f"{variant}, checked by counts only"
+    classes = arrays.classes
+    data_decode.check_arrays(
+        arrays,
+        found.shown,
+        shape=spec["shape"],
+        train_counts=per_class(spec["train_counts"], len(classes)) if "train_counts" in spec else None,
+        test_counts=per_class(spec["test_counts"], len(classes)) if "test_counts" in spec else None,
+    )
+    if archive or form["reader"] in ("tree", "table"):
+        write_decoded(decoded_path(key, identity), arrays)
+    return Loaded(arrays, variant, exact, found.place.label, identity)
+
+
+def _read_tree(view, source, key, trusted, wanted):
+    """A known tree: its classes in the manifest's order (beyond those, in the order of its own wnids.txt)."""
+    form, classes = source.form, list(source.spec["classes"])[:wanted]
+    if wanted > len(classes):
+        names = [n for n in view.names() if n.rpartition("/")[2] == "wnids.txt"]
+        listed = view.read(names[0]).decode().split() if names else []
+        if listed[: len(classes)] != classes or len(listed) < wanted:
+            raise DataCorrupt(f"{view.shown} must list {wanted} classes in wnids.txt, the manifest's first, got {len(listed)}")
+        classes = listed[:wanted]
+    classes, tree = data_images.list_tree(view, classes=classes)
+    identity, counted = identity_for(key, form, source.num_classes), False
+    if not trusted:
+        digest = data_images.tree_digest(view, tree)
+        if digest != form.get("content", {}).get("tree"):
+            counted, identity = True, identity_of({"tree": digest, "num_classes": str(wanted)})
+            if not form.get("counts_suffice") and source.num_classes is None:
+                counts = f"{len(tree['train']):,} training and {len(tree['test']):,} test images"
+                raise DataCorrupt(f"{view.shown} must have tree hash {form['content']['tree']}, got {digest} from {counts}")
+    if identity and decoded_path(key, identity).is_file():
+        arrays = try_decoded(decoded_path(key, identity))
+        if arrays is not None:
+            return arrays, identity, counted
+    total = len(tree["train"]) + len(tree["test"])
+    notice(f"decoding {total:,} images of {source.spec['title']} once (about {1 + total // 4000} s)")
+    arrays = data_images.decode_tree(view, classes, tree, channels=source.spec["shape"][0])
+    return arrays, identity, counted
+
+
+# ------------------------------------------------------------------------------------------------ the decoded cache
+
+
+def write_decoded(path, arrays):
+    """Keep decoded arrays, whole or not at all; a cache that cannot be written costs time, not the run."""
+
+    def write(file):
+        fields = {n: getattr(arrays, n) for n in Arrays._fields if n != "classes"}
+        classes = np.frombuffer(json.dumps(list(arrays.classes)).encode(), np.uint8)
+        np.savez(file, **fields, classes=classes)
+
+    try:
+        write_atomically(path, write)
+    except OSError as error:
+        notice(f"the cache cannot be written ({error.strerror}): going on without it; set PRIVROB_CACHE to a folder that can")
+
+
+def read_decoded(path):
+    """The arrays of an earlier decoding. Each was written whole, and its CRC-32 is checked as it is read.
+
+    Raises: DataCorrupt — truncated or changed.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            out = {name: file[name] for name in Arrays._fields}
+        arrays = Arrays(**(out | {"classes": tuple(json.loads(out["classes"].tobytes()))}))
+        data_decode.check_arrays(arrays, path.name)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataCorrupt(f"cache/decoded/{path.name} must be what was written, got {error}; delete it") from None
+    return arrays
+
+
+def try_decoded(path):
+    try:
+        return read_decoded(path)
+    except DataCorrupt as error:
+        notice(f"{error}: decoding again")
+        return None
+
+
+def with_place(found, label):
+    """The same find under another name (a download that now lies in the cache)."""
+    return replace(found, place=replace(found.place, label=label))

@@ -1,0 +1,1 @@
+"""Corruption, robust aggregation and certified robustness."""

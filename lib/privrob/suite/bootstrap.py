@@ -1,0 +1,156 @@
+"""Make the environment that the suite runs in, and print its interpreter. Standard library only.
+
+Called by ``run_all.sh`` with whatever Python 3.11+ there is. With conda, mamba or micromamba on the path the environment
+comes from ``environment.yml``, otherwise it is a venv; both hold the same pins. A stamp keeps the hash of the pins, so
+that a second call costs nothing, a changed pin installs again, and an installation that was cut short is taken up again.
+
+``PRIVROB_ENV`` names another place (or, with ``PRIVROB_ENV_KIND=venv|conda``, another kind).
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TESTED = (3, 11)
+ROOT = Path(__file__).resolve().parents[3]
+PINS = ("pyproject.toml", "environment.yml", ".constraints.txt")
+EXTRAS = ("cluster", "lab", "site", "test")
+
+
+def say(text):
+    """Tell the person; standard output is for the interpreter's path alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def requirements(pyproject):
+    """The pinned requirements of pyproject.toml: the library's and those of the extras that the environment holds."""
+    import tomllib
+
+    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    return project["dependencies"] + [r for extra in EXTRAS for r in project["optional-dependencies"][extra]]
+
+
+def stamp_of(kind):
+    """What an up-to-date environment's stamp says."""
+    hasher = hashlib.sha256(f"{kind} {sys.version_info[:2]} ".encode())
+    for name in PINS:
+        hasher.update((ROOT / name).read_bytes())
+    return hasher.hexdigest()
+
+
+def place(kind):
+    """Where the environment is: in the checkout, or below the user's cache when the checkout cannot be written."""
+    if told := os.environ.get("PRIVROB_ENV"):
+        return Path(told).resolve()
+    name = ".venv" if kind == "venv" else ".conda-env"
+    if os.access(ROOT, os.W_OK):
+        return ROOT / name
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/tmp") / ".cache")
+    return cache / f"privrob-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}" / name
+
+
+def conda():
+    """The conda-like program at hand, or None."""
+    if os.environ.get("PRIVROB_ENV_KIND") == "venv":
+        return None
+    found = [shutil.which(n) for n in ("mamba", "micromamba", "conda")]
+    return next((f for f in found if f), None)
+
+
+@contextlib.contextmanager
+def only_one(folder):
+    """One installation at a time; a second one waits for the first."""
+    import fcntl
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f".{folder.name.lstrip('.')}.lock", "w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say("another installation is running; waiting for it")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def call(command, **kwargs):
+    """Run a step of the installation; its output goes to the person, its failure ends everything in words."""
+    done = subprocess.run(command, stdout=sys.stderr, **kwargs)
+    if done.returncode:
+        say(f"failed (exit status {done.returncode}): {' '.join(map(str, command))[:300]}")
+        say("see the lines above; when it is mended, the same command takes the installation up again")
+        raise SystemExit(1)
+
+
+def make_venv(folder):
+    """A venv with the pins."""
+    python = folder / "bin" / "python"
+    if not python.exists() or subprocess.run([python, "-c", ""]).returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        call([sys.executable, "-m", "venv", str(folder)])
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+    call([*pip, "install", "--quiet", "-c", str(ROOT / ".constraints.txt"), *requirements(ROOT / "pyproject.toml")])
+    return python
+
+
+def make_conda(program, folder):
+    """A conda environment from environment.yml."""
+    python = folder / "bin" / "python"
+    verb = ["env", "update", "--prune"] if python.exists() else ["env", "create"]
+    if "micromamba" in Path(program).name:
+        verb = ["update" if python.exists() else "create", "--yes"]
+    call([program, *verb, "--prefix", str(folder), "--file", str(ROOT / "environment.yml")], cwd=ROOT)
+    return python
+
+
+def link(python):
+    """Make the library importable there from this checkout, also without ``run_all.sh`` (what an editable install does)."""
+    where = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True
+    )
+    site = Path(where.stdout.strip())
+    (site / "privrob.pth").write_text(f"{ROOT / 'lib'}\n", encoding="utf-8")
+    script = python.parent / "privrob"
+    script.write_text(f"#!/bin/sh\nexec \"$(dirname \"$0\")/python\" -m privrob \"$@\"\n", encoding="utf-8")
+    script.chmod(0o755)
+
+
+def version_of(python):
+    """(3, 11) and the like."""
+    out = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout
+    return tuple(map(int, re.findall(r"\d+", out)[:2]))
+
+
+def main():
+    """Print the environment's interpreter, making the environment first where that is needed."""
+    if sys.version_info < TESTED:
+        say(f"privrob needs Python 3.11 or newer, this is {sys.version.split()[0]}; install one, or conda")
+        return 1
+    program = conda()
+    kind = "conda" if program else "venv"
+    folder = place(kind)
+    stamp = folder / ".privrob-stamp"
+    python = folder / "bin" / "python"
+    wanted = stamp_of(kind)
+
+    def ready():
+        return python.exists() and stamp.is_file() and stamp.read_text() == wanted
+
+    if not ready():
+        with only_one(folder):
+            if not ready():
+                say(f"making the environment in {folder.name} ({kind}; a few minutes, about 2 GB, once)")
+                stamp.unlink(missing_ok=True)
+                python = make_conda(program, folder) if program else make_venv(folder)
+                link(python)
+                stamp.write_text(wanted)
+    print(python)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Which notebooks there are, what each preset changes, and whether a result is still that of today's inputs."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from privrob.suite import claims as claims_
+from privrob.suite import guard, record
+from privrob.suite.files import digest, read_text
+from privrob.suite.session import library_hash, notebook_hash
+from privrob.suite.sources import repository
+
+LIMIT = "_minutes"  # entry of a preset: the time limit for one notebook
+
+
+def names():
+    """All notebooks, ``"dplearn/sec1_2_mechanisms"``: by document, then by file name."""
+    found = {p.parent.name: p.parent for p in (repository() / "notebooks").glob("*/") if p.is_dir()}
+    order = [k for k in claims_.DOCUMENTS if k in found] + sorted(set(found) - set(claims_.DOCUMENTS))
+    return [f"{key}/{p.stem}" for key in order for p in sorted(found[key].glob("*.ipynb"), key=_natural)]
+
+
+def _natural(path):
+    import re
+
+    return [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", path.stem)]
+
+
+def select(patterns):
+    """The notebooks that the globs name; a glob that names none is refused with the nearest name."""
+    every = names()
+    if not patterns:
+        return every
+    chosen = set()
+    for pattern in patterns:
+        bare = pattern.removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")
+        hits = [n for n in every if fnmatch.fnmatchcase(n, bare) or n.partition("/")[0] == bare or n.partition("/")[2] == bare]
+        if not hits:
+            raise guard.ParameterError(guard.unknown(bare, every, where="notebooks").replace("no parameter", "none is called"))
+        chosen |= set(hits)
+    return [n for n in every if n in chosen]
+
+
+def presets():
+    """{preset: {notebook: {parameter: value}}} of notebooks/presets.yaml, checked against the notebooks that exist."""
+    table = yaml.safe_load(read_text(repository() / "notebooks" / "presets.yaml"))
+    every = names()
+    for preset, entries in table.items():
+        for name in entries or {}:
+            if name != LIMIT and name not in every:
+                raise guard.ParameterError(guard.unknown(name, every, where=f"presets.yaml, {preset}"))
+    return table
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One notebook, as it is to run: its source, the values it gets, where its results go."""
+
+    source: guard.Source
+    preset: str
+    changes: dict  # what differs from the paper preset, checked
+    out: Path
+    minutes: float
+
+    @property
+    def name(self):
+        """The notebook's name."""
+        return self.source.name
+
+    @property
+    def folder(self):
+        """Where its results are put."""
+        return self.out / self.name / self.preset
+
+    @property
+    def needs_gpu(self):
+        """True when the notebook says that this preset wants a GPU."""
+        return self.preset in self.source.about.get("gpu_presets", [])
+
+    def inputs(self):
+        """sha256 over all that this run's results are made from: notebook, library code, values, claims."""
+        mine = claims_.of_notebook(claims_.load(), self.name)
+        return digest([notebook_hash(self.source), library_hash(self.source), self.changes, [c.as_dict() for c in mine.values()]])
+
+    def state(self):
+        """("done" | "stale" | "missing" | "damaged", why) of the results that are there."""
+        try:
+            result = record.read(self.folder, check_files=True)
+        except record.BadResult as error:
+            return "damaged", str(error)
+        if result is None:
+            return "missing", "never run"
+        if not (self.folder / "notebook.ipynb").is_file():
+            return "damaged", "the executed notebook is missing"
+        if result["inputs"] == self.inputs():
+            surprises = [c["id"] for c in result["claims"] if c["surprise"]]
+            return ("surprise", f"verdict not as expected: {', '.join(surprises)}") if surprises else ("done", result["summary"])
+        if result["sources"]["notebook"] != notebook_hash(self.source):
+            return "stale", "the notebook changed"
+        if result["sources"]["library"] != library_hash(self.source):
+            return "stale", "library code changed"
+        return "stale", "parameters or claims changed"
+
+    def last_seconds(self):
+        """How long the last run took, or None."""
+        try:
+            result = record.read(self.folder)
+        except record.BadResult:
+            return None
+        return result and result["run"]["seconds"]
+
+
+def plans(patterns, *, preset, out, overrides=()):
+    """Plans of the chosen notebooks. Every value is checked here, before anything runs.
+
+    Args: overrides — (name, text) pairs of the command line; each must be a parameter of at least one of the notebooks.
+    Returns: (plans, notices).
+    """
+    table = presets()
+    if preset not in table:
+        known = ", ".join(table)
+        raise guard.ParameterError(f"--preset must be one of {known}, got {preset!r}")
+    sources = [guard.read(repository() / "notebooks" / f"{n}.ipynb", n) for n in select(patterns)]
+    known = {name for s in sources for name in s.defaults}
+    for name, _ in overrides:
+        if name not in known:
+            raise guard.ParameterError(guard.unknown(name, known, where="-p"))
+    notices, result = [], []
+    for source in sources:
+        values = guard.check(source, (table[preset] or {}).get(source.name) or {})
+        for name, text in overrides:
+            if name in source.defaults:
+                values[name] = guard.parse_text(text, source.defaults[name], where=f"-p {name}")
+            else:
+                notices.append(f"{source.name} has no parameter {name!r}; it runs without that change.")
+        changes = {k: v for k, v in values.items() if digest(v) != digest(source.defaults[k])}
+        result.append(Plan(source, preset, changes, Path(out), float((table[preset] or {}).get(LIMIT, 24 * 60))))
+    return result, notices

@@ -1,0 +1,40 @@
+"""``./run_all.sh diff A B``: which verdicts and which rows of two results folders differ."""
+
+from __future__ import annotations
+
+from privrob.suite import record
+from privrob.suite.files import csv_to_rows, read_text
+
+
+def main(first, second):
+    """Print the differences; exit status 0 when there are none, 1 otherwise."""
+    for folder in (first, second):
+        if not folder.is_dir():
+            raise ValueError(f"diff needs two results folders, {folder} is none")
+    a, b = record.find(first), record.find(second)
+    shared = sorted(set(a) & set(b))
+    lines = [f"only in {first if k in a else second}: {' '.join(k)}" for k in sorted(set(a) ^ set(b))]
+    for key in shared:
+        lines += [f"{' '.join(key)}: {line}" for line in _differences(a[key], b[key])]
+    print("\n".join(lines) if lines else f"no differences in {len(shared)} results")
+    return 1 if lines else 0
+
+
+def _differences(first, second):
+    one, two = record.read(first), record.read(second)
+    for name in sorted(set(one["parameters"]) | set(two["parameters"])):
+        x, y = one["parameters"].get(name), two["parameters"].get(name)
+        if x != y:
+            yield f"parameter {name}: {x!r} / {y!r}"
+    verdicts = [{c["id"]: (c["verdict"], c["got"]) for c in r["claims"]} for r in (one, two)]
+    for item in sorted(set(verdicts[0]) | set(verdicts[1])):
+        x, y = (v.get(item) for v in verdicts)
+        if x != y:
+            yield f"{item}: {x} / {y}"
+    rows = [csv_to_rows(read_text(f / "rows.csv")) if (f / "rows.csv").is_file() else [] for f in (first, second)]
+    if len(rows[0]) != len(rows[1]):
+        yield f"rows: {len(rows[0])} / {len(rows[1])}"
+    changed = [(i, k) for i, (x, y) in enumerate(zip(*rows)) for k in {*x, *y} if x.get(k) != y.get(k)]
+    if changed:
+        i, k = changed[0]
+        yield f"{len(changed)} values differ, first in row {i + 1}, {k}: {rows[0][i].get(k)!r} / {rows[1][i].get(k)!r}"

@@ -1,0 +1,220 @@
+"""Where cells run: an ``Executor`` of spawned processes on this machine, or a dask cluster. Results do not depend on it.
+
+The local executor gives each worker one task at a time over a pipe of its own. So when a worker dies (killed, out of
+memory) it is known whose task died with it: that task is tried again on a fresh worker, and given up, alone, after
+``TRIES``. Workers run one BLAS thread each and end when their parent does, however it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import threading
+import traceback
+from concurrent.futures import Executor, Future
+from multiprocessing.connection import wait
+
+TRIES = 3
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+)
+_environment = threading.Lock()
+
+
+class WorkerDied(RuntimeError):
+    """A worker process ended in the middle of a task, every time it was tried."""
+
+
+def cores():
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def workers():
+    """How many cells may run at once: ``PRIVROB_WORKERS`` (the driver's share for this notebook) or all cores."""
+    return max(1, int(os.environ.get("PRIVROB_WORKERS") or cores()))
+
+
+def check_spec(spec):
+    """``local``, ``dask`` or ``dask://host:port``; anything else is refused before any work."""
+    text = str(spec)
+    if text not in ("local", "dask") and not (text.startswith("dask://") and text.removeprefix("dask://").count(":") == 1):
+        raise ValueError(f"--engine must be local, dask or dask://host:port, got {text!r}")
+    if text.startswith("dask"):
+        try:
+            import distributed  # noqa: F401
+        except ImportError:
+            raise ValueError("--engine dask needs the package distributed; install privrob[cluster] or use --engine local") from None
+    return text
+
+
+@contextlib.contextmanager
+def open_executor(spec="local", num_workers=None):
+    """The executor of that name, closed afterwards; an interrupt drops what is still queued."""
+    spec, num_workers = check_spec(spec), num_workers or workers()
+    if spec == "local":
+        executor = LocalExecutor(num_workers)
+        try:
+            yield executor
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+        executor.shutdown()
+        return
+    from distributed import LocalCluster
+
+    with contextlib.ExitStack() as stack:
+        if spec == "dask":
+            cluster = LocalCluster(n_workers=num_workers, threads_per_worker=1, processes=True, dashboard_address=None)
+            address = stack.enter_context(cluster)
+        else:
+            address = spec.replace("dask://", "tcp://", 1)
+        client = stack.enter_context(connect(address, spec))
+        yield client.get_executor(retries=TRIES - 1, pure=False)
+
+
+def connect(address, spec):
+    """A dask client of the scheduler at ``address`` (or of a cluster object); no answer within 15 s is refused."""
+    from distributed import Client
+
+    try:
+        return Client(address, timeout="15s", set_as_default=False)
+    except OSError as error:
+        raise ValueError(f"--engine {spec}: no scheduler answers there ({error}); start one with 'dask scheduler'") from error
+
+
+class LocalExecutor(Executor):
+    """Spawned processes on this machine; each a worker with one task at a time.
+
+    Args: num_workers — processes at most, started when there is work for them.
+    """
+
+    def __init__(self, num_workers):
+        self._queue = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._threads, self._limit, self._lock = [], num_workers, threading.Lock()
+
+    def submit(self, fn, /, *args, **kwargs):
+        """Run ``fn(*args, **kwargs)`` on a worker; the usual Future."""
+        if self._stop.is_set():
+            raise RuntimeError("this executor was shut down")
+        future = Future()
+        self._queue.put((future, fn, args, kwargs))
+        with self._lock:
+            if len(self._threads) < self._limit:
+                thread = threading.Thread(target=self._serve, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        """End the workers: at once with ``cancel_futures``, otherwise when the queue is empty."""
+        if cancel_futures:
+            self._stop.set()
+        for _ in self._threads:
+            self._queue.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+        self._stop.set()
+
+    def _serve(self):
+        worker = None
+        try:
+            while (item := self._queue.get()) is not None:
+                future, *task = item
+                if self._stop.is_set():
+                    future.cancel()
+                    continue
+                if not future.set_running_or_notify_cancel():
+                    continue
+                for attempt in range(1, TRIES + 1):
+                    worker = worker if worker and worker.alive() else _Worker()
+                    outcome = worker.run(task, self._stop)
+                    if outcome is not None:
+                        break
+                    worker = None
+                    if self._stop.is_set():
+                        outcome = (False, RuntimeError("stopped"))
+                        break
+                    if attempt == TRIES:
+                        outcome = (False, WorkerDied(f"the worker process died {TRIES} times in this task (out of memory?)"))
+                ok, value = outcome
+                future.set_result(value) if ok else future.set_exception(value)
+        finally:
+            if worker:
+                worker.close()
+
+
+class _Worker:
+    """One spawned process and the pipe to it."""
+
+    def __init__(self):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        with _environment:  # spawned children copy the environment as it is at their start
+            before = {name: os.environ.get(name) for name in ONE_THREAD}
+            os.environ.update(ONE_THREAD)
+            try:
+                self.process.start()
+            finally:
+                for name, value in before.items():
+                    os.environ.pop(name) if value is None else os.environ.update({name: value})
+        theirs.close()
+
+    def alive(self):
+        return self.process.is_alive()
+
+    def run(self, task, stop):
+        """(ok, value) of the task, or None when the process died (or was told to stop)."""
+        try:
+            self.pipe.send(task)
+            while not stop.is_set():
+                ready = wait([self.pipe, self.process.sentinel], timeout=0.2)
+                if self.pipe in ready:
+                    return self.pipe.recv()
+                if ready:
+                    break
+        except (EOFError, OSError):
+            pass
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+        return None
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.pipe.close()
+        self.process.join(timeout=1)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def _work(pipe):
+    """A worker's life: a task in, its outcome out, until the pipe closes."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            fn, args, kwargs = pipe.recv()
+        except (EOFError, OSError, KeyboardInterrupt):
+            return
+        try:
+            outcome = (True, fn(*args, **kwargs))
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            outcome = (False, error)
+        try:
+            pipe.send(outcome)
+        except (BrokenPipeError, OSError):
+            return
+        except Exception as error:  # what cannot be pickled is told in words
+            pipe.send((False, RuntimeError(f"the result could not be sent back: {error!r}; {outcome[1]!r}"[:2000])))
+
+
+def _end_with_parent():
+    wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)

@@ -1,0 +1,77 @@
+"""Did the notebook really run? Nothing is taken from papermill's word: its written file says "completed" after a kill.
+
+Evidence is: every cell is the source's, every code cell ran once in order, no output is an error, the result carries this
+run's token and the values asked for, and the declared figures are there.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import nbformat
+
+from privrob.suite import record
+from privrob.suite.files import read_text, write_text
+
+INJECTED = "injected-parameters"
+
+
+class NotRun(RuntimeError):
+    """The evidence that the notebook ran is incomplete."""
+
+
+def check(folder, source, *, token, inputs):
+    """Check all evidence in a job's folder; returns the executed notebook and its result, or raises :class:`NotRun`."""
+    path = folder / "executed.ipynb"
+    if not path.is_file():
+        raise NotRun("no executed notebook was written")
+    node = nbformat.reads(read_text(path), as_version=4)
+    cells = [c for c in node.cells if INJECTED not in c.metadata.get("tags", [])]
+    if [(c.cell_type, c.source) for c in cells] != [(c.cell_type, c.source) for c in source.node.cells]:
+        raise NotRun("the executed cells are not those of the notebook")
+    code = [c for c in node.cells if c.cell_type == "code"]
+    counts = [c.execution_count for c in code]
+    if counts != list(range(1, len(code) + 1)):
+        raise NotRun(f"not every code cell ran once, in order (counts {counts})")
+    for cell in code:
+        for output in cell.outputs:
+            if output.output_type == "error":
+                raise NotRun(f"cell {cell.execution_count}: {output.ename}: {output.evalue}")
+    result_folder = folder / "results"
+    try:
+        result = record.read(result_folder, check_files=True)
+    except record.BadResult as error:
+        raise NotRun(str(error)) from error
+    if result is None:
+        raise NotRun("the notebook wrote no result.json; its last cell must call run.save()")
+    if result["run"]["token"] != token or result["inputs"] != inputs or result["notebook"] != source.name:
+        raise NotRun("result.json is of another run")
+    declared = set(source.about.get("figures", []))
+    drawn = {f["name"] for f in result["figures"]}
+    if declared != drawn:
+        raise NotRun(f"declared figures {sorted(declared)}, drawn {sorted(drawn)}; correct the notebook's metadata")
+    return node, result
+
+
+def tidy(node):
+    """The executed notebook as it is kept: the same bytes for the same outputs (no times, no names of this machine)."""
+    node = copy.deepcopy(node)
+    node.metadata = nbformat.from_dict({k: v for k, v in node.metadata.items() if k in ("privrob", "language_info")})
+    node.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    node.metadata.get("language_info", {}).pop("version", None)
+    for index, cell in enumerate(node.cells):
+        tags = cell.metadata.get("tags", [])
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        cell["id"] = f"cell-{index}"
+        if cell.cell_type == "code":
+            for output in cell.outputs:
+                output.pop("transient", None)
+    return node
+
+
+def write(node, path):
+    """Write a notebook atomically, keys sorted."""
+    import json
+
+    write_text(path, json.dumps(node, sort_keys=True, ensure_ascii=False, indent=1) + "\n")
+

@@ -1,0 +1,101 @@
+"""One notebook in one process of its own: papermill below, a watch on the driver beside it.
+
+``python -m privrob.suite.execute JOB.json``. The driver holds our standard input open; when it closes, the driver is
+gone, and the kernel and everything that it started are ended at once. So no run leaves orphans, however it was stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from privrob.suite.files import dump_json, load_json, read_text, write_text
+
+KERNEL = "privrob"
+
+
+def main(path):
+    """Execute the job's notebook, then write ``status.json``: how it ended, in words."""
+    job = load_json(read_text(path))
+    folder = Path(path).parent
+    threading.Thread(target=_end_with_driver, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: _end_children_and_exit(143))
+    status = {"ok": False, "error": ""}
+    try:
+        _papermill(job, folder)
+        status["ok"] = True
+    except BaseException as error:
+        status["error"] = _describe(error)
+        if isinstance(error, KeyboardInterrupt):
+            _end_children()
+    write_text(folder / "status.json", dump_json(status))
+    return 0 if status["ok"] else 1
+
+
+def _papermill(job, folder):
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import papermill
+
+    papermill.execute_notebook(
+        job["source"],
+        folder / "executed.ipynb",
+        parameters=job["injected"],
+        kernel_name=KERNEL,
+        language="python",
+        progress_bar=False,
+        start_timeout=120,
+        cwd=job["cwd"],
+        autosave_cell_every=0,
+    )
+
+
+def _describe(error):
+    name = type(error).__name__
+    if name == "DeadKernelError":
+        return "the kernel died (killed, or out of memory); lower the notebook's sizes, or give it more memory"
+    if name == "PapermillExecutionError":
+        cell = f"cell {error.exec_count}" if error.exec_count else "a cell"
+        return f"{cell}: {error.ename}: {error.evalue}"
+    return f"{name}: {error}"
+
+
+def _end_children():
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+
+
+def _end_children_and_exit(code):
+    _end_children()
+    os._exit(code)
+
+
+def _end_with_driver():
+    with contextlib.suppress(OSError):
+        while os.read(0, 1):
+            pass
+    _end_children_and_exit(1)
+
+
+def kernel_spec(folder):
+    """Write a kernel spec for this very interpreter below ``folder`` (a JUPYTER_PATH), under a name nobody else uses."""
+    spec = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "Python 3 (privrob)",
+        "language": "python",
+        "metadata": {"debugger": False},
+    }
+    write_text(Path(folder) / "kernels" / KERNEL / "kernel.json", dump_json(spec))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,125 @@
+"""One look for every figure: colour-blind safe, one colour a method across the suite, readable in grey and at half size.
+
+A method's colour, marker and dash pattern come from :data:`METHODS`, so that DP-SGD looks the same in every notebook.
+Ours is drawn solid, a document's own points hollow (:func:`paper_points`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+
+PNG_DPI = 130
+# Okabe and Ito's palette; neighbours in the list also differ in lightness, so that they part in grey.
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+SKY, RED, YELLOW, BLACK, GREY = "#56B4E9", "#D55E00", "#F0E442", "#000000", "#7F7F7F"
+CYCLE = (BLUE, ORANGE, GREEN, RED, SKY, PINK, BLACK)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+
+# name: (colour, marker, dashes). Add a method here once; every notebook then draws it alike.
+METHODS = {
+    "SGD": (BLACK, "o", "-"),
+    "DP-SGD": (BLUE, "s", "-"),
+    "Laplace": (ORANGE, "^", "--"),
+    "Gaussian": (BLUE, "o", "-"),
+    "Gaussian (analytic)": (SKY, "D", "-."),
+    "RDP": (ORANGE, "^", "--"),
+    "PLD": (GREEN, "D", "-"),
+    "GDP (CLT)": (GREY, "v", ":"),
+}
+RC = {
+    "figure.figsize": (6.4, 4.0),
+    "figure.dpi": PNG_DPI,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": PNG_DPI,
+    "font.size": 10.5,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "svg.hashsalt": "privrob",
+    "svg.fonttype": "none",
+}
+
+
+def use_style():
+    """Set the suite's look for this process."""
+    import matplotlib as mpl
+    from cycler import cycler
+
+    mpl.rcParams.update(RC)
+    mpl.rcParams["axes.prop_cycle"] = cycler(color=CYCLE) + cycler(linestyle=DASHES)
+
+
+def style(method, **changes):
+    """Keyword arguments of ``Axes.plot`` for a method: colour, marker, dashes and label."""
+    colour, marker, dashes = METHODS[method]
+    return {"color": colour, "marker": marker, "linestyle": dashes, "label": method, **changes}
+
+
+def paper_points(ax, x, y, *, method=None, label="as printed"):
+    """A document's own values: hollow markers, so that they are never taken for ours."""
+    colour = METHODS[method][0] if method else BLACK
+    return ax.plot(x, y, linestyle="none", marker="o", markersize=8, mfc="none", mec=colour, mew=1.5, label=label)
+
+
+def left_out(fig):
+    """How many points of the drawn lines cannot be seen: not finite, or not above 0 on a log axis."""
+    total = 0
+    for ax in fig.axes:
+        for line in ax.get_lines():
+            if line.get_transform() != ax.transData:
+                continue  # axhline and the like
+            x, y = (np.asarray(v, dtype=float) for v in (line.get_xdata(), line.get_ydata()))
+            bad = ~np.isfinite(x) | ~np.isfinite(y)
+            bad |= (x <= 0) & (ax.get_xscale() == "log")
+            bad |= (y <= 0) & (ax.get_yscale() == "log")
+            total += int(bad.sum())
+    return total
+
+
+def drop_empty_legends(fig):
+    """Take series without a single finite point out of the legends."""
+    for ax in fig.axes:
+        if ax.get_legend() is None:
+            continue
+        handles, labels = ax.get_legend_handles_labels()
+        drawn = [h for h in handles if not hasattr(h, "get_ydata") or np.isfinite(np.asarray(h.get_ydata(), float)).any()]
+        if len(drawn) < len(handles):
+            ax.legend(drawn, [labels[handles.index(h)] for h in drawn])
+
+
+@contextlib.contextmanager
+def _quiet_fonts():
+    import logging
+
+    logger = logging.getLogger("matplotlib.font_manager")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def render(fig):
+    """{ending: bytes} of a figure, the same bytes for the same figure: no dates, no random identifiers."""
+    files = {}
+    with _quiet_fonts():
+        for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            out = io.BytesIO()
+            fig.savefig(out, format=ending, metadata=metadata)
+            files[ending] = out.getvalue()
+    return files

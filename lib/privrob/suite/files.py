@@ -1,0 +1,233 @@
+"""Files that are either whole or absent: atomic writes, strict JSON, exact CSV, and a lock that names its holder.
+
+Numbers survive the trip: floats are written with ``repr`` and read back to the same bits. Strict JSON has no infinity,
+so a float that JSON cannot hold is written ``{"$float": "inf"}``; in CSV the tokens are ``inf``, ``-inf`` and ``nan``,
+and an empty field is a missing value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import hashlib
+import io
+import json
+import math
+import os
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+class NoSpace(OSError):
+    """The disk is full. What was there before is untouched."""
+
+
+def write_bytes(path, data):
+    """Put data at path in one step: readers see the old file or the new one, whole. Raises :class:`NoSpace`."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = -1, None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpace(error.errno, f"no space left to write {path.name} ({len(data):,} bytes)") from error
+        raise
+
+
+def _umask():
+    """The process's umask, read once (reading it means setting it)."""
+    if not hasattr(_umask, "value"):
+        _umask.value = os.umask(0o022)
+        os.umask(_umask.value)
+    return _umask.value
+
+
+def write_text(path, text):
+    """Atomic text, UTF-8 whatever the locale, lines end in a newline everywhere."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def read_text(path):
+    """UTF-8 text whatever the locale."""
+    return Path(path).read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def plain(value):
+    """The value in types that strict JSON knows: numpy scalars and arrays, tuples, paths and non-finite floats included."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = sorted(value) if isinstance(value, (set, frozenset)) else value
+        return [plain(v) for v in items]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        value = float(value)
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Path):
+        return value.as_posix()
+    raise TypeError(f"cannot be written as JSON: {type(value).__name__} ({value!r}); pass numbers, text, lists or dicts")
+
+
+def dump_json(value, *, indent=None):
+    """Strict JSON with sorted keys: the same value gives the same bytes."""
+    return json.dumps(plain(value), allow_nan=False, sort_keys=True, ensure_ascii=False, indent=indent)
+
+
+def load_json(text):
+    """Read strict JSON back; ``NaN`` and ``Infinity`` as bare tokens are refused."""
+
+    def refuse(token):
+        raise ValueError(f"not strict JSON: bare {token}")
+
+    def unfold(pairs):
+        return float(pairs["$float"]) if set(pairs) == {"$float"} else pairs
+
+    return json.loads(text, parse_constant=refuse, object_hook=unfold)
+
+
+def digest(value):
+    """sha256 of a value's strict JSON, as 64 hexadecimal digits."""
+    return hashlib.sha256(dump_json(value).encode()).hexdigest()
+
+
+def file_digest(path):
+    """sha256 of a file's bytes."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# ----------------------------------------------------------------------------------------------------------------- CSV
+
+
+def rows_to_csv(rows):
+    """Rows (dicts; a missing key is an empty field) as CSV text. Columns stand in the order of first appearance."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_field(row.get(c)) for c in columns])
+    return out.getvalue()
+
+
+def _field(value):
+    value = plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, dict) and "$float" in value:
+        return value["$float"]
+    if isinstance(value, str):
+        if value == "" or _number(value) is not value or value in ("True", "False") or value[:1] in "[{'\"":
+            return json.dumps(value, ensure_ascii=False)  # text that would read back as something else is quoted
+        return value
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return repr(value)
+
+
+def csv_to_rows(text):
+    """The rows that :func:`rows_to_csv` wrote, types and last digits included; empty fields are left out."""
+    reader = csv.reader(io.StringIO(text))
+    columns = next(reader, [])
+    return [{c: _value(f) for c, f in zip(columns, fields, strict=True) if f != ""} for fields in reader]
+
+
+def _value(field):
+    if field in ("True", "False"):
+        return field == "True"
+    if field[:1] in ("[", "{", '"'):
+        return load_json(field)
+    return _number(field)
+
+
+def _number(field):
+    """The field as an int or a float if that is what it spells, else the field itself."""
+    for kind in (int, float):
+        try:
+            return kind(field)
+        except ValueError:
+            continue
+    return field
+
+
+# ---------------------------------------------------------------------------------------------------------------- lock
+
+
+class Locked(RuntimeError):
+    """Somebody else writes here."""
+
+
+@contextlib.contextmanager
+def lock(folder, *, purpose="a run"):
+    """Hold a folder for one writer. The system drops the lock when its holder dies, so none goes stale.
+
+    Raises: Locked — naming the holder's process and host, before anything is touched.
+    """
+    import fcntl
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ".lock"
+    with open(path, "a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL):  # a file system without locks
+                yield path
+                return
+            stream.seek(0)
+            holder = stream.read().strip() or "another process"
+            raise Locked(
+                f"{folder.name}/ is in use by {holder}; wait for it, stop it, or give another folder with --out"
+            ) from None
+        stream.seek(0)
+        stream.truncate()
+        stream.write(f"{purpose}, pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%H:%M:%S')}")
+        stream.flush()
+        try:
+            yield path
+        finally:
+            stream.seek(0)
+            stream.truncate()
+
+
+def check_writable(folder):
+    """Refuse a folder that cannot be written, before any work. Makes it when it is missing."""
+    folder = Path(folder)
+    way_out = "give a folder you may write to with --out DIR"
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out must be a folder, got a file of that name: {folder}; {way_out}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / ".writable", b"")
+        (folder / ".writable").unlink()
+    except NoSpace as error:
+        raise ValueError(f"--out must have space left, {folder} has none; {way_out}") from error
+    except OSError as error:
+        raise ValueError(f"--out must be writable, {folder} is not ({error.strerror}); {way_out}") from error
+    return folder

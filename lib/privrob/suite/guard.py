@@ -1,0 +1,173 @@
+"""The parameters cell of a notebook, read without running it, and the check of every value that would change it.
+
+papermill injects whatever it is given: an unknown name, or a notebook without a parameters cell, only earns a log line
+and exit status 0. Here a mistyped name, a changed type, text for a number and a parameter that nobody reads are refused
+before anything runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import yaml
+
+from privrob.suite.files import read_text
+
+
+class ParameterError(ValueError):
+    """A parameter that cannot be used as given."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A notebook as committed: its identity, its cells, and what its parameters cell says."""
+
+    name: str  # "dplearn/sec1_2_mechanisms"
+    path: Path
+    node: nbformat.NotebookNode
+    defaults: dict
+    comments: dict
+
+    @property
+    def about(self):
+        """What the notebook says of itself: title, figures, needs (the ``privrob`` entry of its metadata)."""
+        return self.node.metadata.get("privrob", {})
+
+    @property
+    def code(self):
+        """The code cells' sources, in order."""
+        return [c.source for c in self.node.cells if c.cell_type == "code"]
+
+
+def read(path, name):
+    """Read a notebook and its parameters cell; everything that would go wrong later is refused now."""
+    try:
+        node = nbformat.reads(read_text(path), as_version=4)
+    except (ValueError, KeyError) as error:
+        raise ParameterError(f"{name}: not a notebook that can be read ({error})") from error
+    tagged = [c for c in node.cells if "parameters" in c.metadata.get("tags", [])]
+    if len(tagged) != 1 or tagged[0].cell_type != "code":
+        raise ParameterError(f"{name}: needs exactly one code cell tagged 'parameters', has {len(tagged)}")
+    defaults, comments = literals(tagged[0].source, where=name)
+    unread = set(defaults) - _names_read(node, tagged[0])
+    if unread:
+        raise ParameterError(f"{name}: no cell reads the parameter(s) {', '.join(sorted(unread))}; use or delete them")
+    return Source(name, Path(path), node, defaults, comments)
+
+
+def literals(source, *, where="parameters cell"):
+    """{name: value} and {name: comment} of a parameters cell; anything but ``name = literal`` is refused."""
+    values = {}
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            name, value = statement.target.id, statement.value
+        elif isinstance(statement, ast.Assign) and [type(t) for t in statement.targets] == [ast.Name]:
+            name, value = statement.targets[0].id, statement.value
+        else:
+            raise ParameterError(f"{where}: the parameters cell holds only 'name = literal', found {ast.unparse(statement)!r}")
+        try:
+            values[name] = ast.literal_eval(value)
+        except ValueError:
+            raise ParameterError(
+                f"{where}: {name} must be a literal, found {ast.unparse(value)!r}; derive values in the next cell"
+            ) from None
+    lines = {line.split(":")[0].split("=")[0].strip(): line for line in source.splitlines() if "#" in line}
+    return values, {n: lines[n].split("#", 1)[1].strip() for n in values if n in lines}
+
+
+def _names_read(node, parameters):
+    """Names that some code cell reads."""
+    names = set()
+    for cell in node.cells:
+        if cell.cell_type == "code" and cell is not parameters:
+            source = "\n".join("pass" if line.lstrip().startswith(("%", "!")) else line for line in cell.source.splitlines())
+            names |= {n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return names
+
+
+def check(source, given, *, ignore_unknown=False):
+    """The given values, converted to the types of the defaults; refused where that would lose or guess something."""
+    checked = {}
+    for name, value in given.items():
+        if name not in source.defaults:
+            if ignore_unknown:
+                continue
+            raise ParameterError(unknown(name, source.defaults, where=source.name))
+        checked[name] = _as(value, source.defaults[name], f"{source.name}: {name}")
+    return checked
+
+
+def unknown(name, known, *, where):
+    """The message for a name that no notebook has, with the nearest one."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{where}: no parameter {name!r}; {hint}It has: {', '.join(sorted(known)) or 'none'}"
+
+
+def _as(value, like, where):
+    """The value in the type of the default ``like``. An int serves as a float; a list's items follow the list's."""
+    want = "any" if like is None else type(like).__name__
+
+    def refuse(why=""):
+        raise ParameterError(f"{where} must be {_kind(like)}, got {value!r} ({type(value).__name__}){why}")
+
+    if like is None:
+        return value
+    if isinstance(like, bool):
+        return value if isinstance(value, bool) else refuse("; write true or false")
+    if isinstance(like, int):
+        if isinstance(value, bool) or not isinstance(value, int):
+            refuse("; write a whole number without a point")
+        return value
+    if isinstance(like, float):
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                refuse("; write a number such as 1e-5")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            refuse()
+        return float(value) if not math.isnan(value) else refuse("; NaN is no value to run with")
+    if isinstance(like, str):
+        return value if isinstance(value, str) else refuse("; put it in quotes")
+    if isinstance(like, (list, tuple)):
+        if not isinstance(value, (list, tuple)):
+            refuse(f"; write a list such as {list(like)!r}")
+        item = _pattern(like)
+        return [_as(v, item, f"{where}[{i}]") for i, v in enumerate(value)]
+    if isinstance(like, dict):
+        return value if isinstance(value, dict) else refuse("; write a dict such as {'name': 1}")
+    return refuse(f"; parameters of type {want} are not supported")
+
+
+def _pattern(items):
+    """What the items of a list look like; a float among ints makes them floats, a mixture allows anything."""
+    kinds = {type(i) for i in items}
+    if kinds <= {int, float} and float in kinds:
+        return 0.0
+    return items[0] if len(kinds) == 1 else None
+
+
+def _kind(like):
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a dict"}.get(
+        type(like), "a list"
+    )
+
+
+def parse_text(text, like, *, where):
+    """A value given on the command line, as the type of the default: plain words are text, the rest is read as YAML."""
+    if isinstance(like, str):
+        return text.strip("'\"") if text[:1] in "'\"" and text[:1] == text[-1:] else text
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+    return _as(value, like, where)

@@ -1,0 +1,45 @@
+"""``./run_all.sh clean``: what runs left that can be made again, with sizes, before anything is removed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from privrob.suite.files import lock
+from privrob.suite.sources import repository
+
+WHAT = {
+    ".cells": "computed cells (a rerun computes them again; results/*/rows.csv stay)",
+    ".staging": "half-done runs",
+    ".failed": "logs of failed runs",
+    ".runtime": "caches of the notebooks' processes",
+    "site": "the built pages",
+}
+
+
+def size(path):
+    """Bytes below a folder, or of a file."""
+    return sum(p.stat().st_size for p in ([path] if path.is_file() else path.rglob("*")) if p.is_file())
+
+
+def clean(out, *, yes):
+    """Show (and with ``yes`` remove) what can be made again below ``out``, the studies, and results of the smoke preset."""
+    with lock(out, purpose="./run_all.sh clean"):
+        targets = [(out / name, why) for name, why in WHAT.items()]
+        targets += [(p, "results of the smoke preset") for p in sorted(out.glob("*/*/smoke"))]
+        targets += [(p, "a study of yours") for p in sorted((repository() / "studies").glob("*"))] if out.name == "results" else []
+        found = [(p, why, size(p)) for p, why in targets if p.exists()]
+        for path, why, count in found:
+            print(f"{count / 2**20:9.1f} MB  {_shown(path, out)}  {why}")
+            if yes:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        total = sum(count for *_, count in found) / 2**20
+        print(f"{total:9.1f} MB in all, {'removed' if yes else 'nothing removed yet: add --yes'}")
+    return 0
+
+
+def _shown(path, out):
+    for base in (repository(), Path(out).parent):
+        if path.is_relative_to(base):
+            return path.relative_to(base)
+    return path

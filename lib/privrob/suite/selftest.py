@@ -1,0 +1,59 @@
+"""``./run_all.sh test``: every check of the project, in order, with one closing line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from privrob.suite.sources import repository
+
+STEPS = ("lint", "format", "pytest", "smoke", "index")
+
+
+def main(only=None, pytest_options=()):
+    """Run the steps (all, or some); a failed step does not keep the others from running."""
+    root, python = str(repository()), sys.executable
+    env = {k: v for k, v in os.environ.items() if k not in ("MPLBACKEND", "PRIVROB_JOB")}
+    outcomes = {}
+    for step in only or STEPS:
+        print(f"\n── {step} " + "─" * 60, flush=True)
+        began = time.monotonic()
+        if step == "lint":
+            ok = _call([python, "-m", "ruff", "check", "--no-cache", "."], root, env)
+        elif step == "format":
+            ok = _call([python, "-m", "ruff", "format", "--no-cache", "--check", "."], root, env)
+        elif step == "pytest":
+            command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=8", *pytest_options]
+            ok = _call(command, root, env)
+        elif step == "smoke":
+            with tempfile.TemporaryDirectory(prefix="privrob smoke ") as out:
+                ok = _call([python, "-m", "privrob.suite", "--preset", "smoke", "--out", out, "--device", "cpu"], root, env)
+        else:
+            ok = _index()
+        outcomes[step] = (ok, time.monotonic() - began)
+    print("\n" + "\n".join(f"{s:<8} {'passed' if ok else 'FAILED'}  {sec:6.1f} s" for s, (ok, sec) in outcomes.items()))
+    failed = sum(not ok for ok, _ in outcomes.values())
+    print(f"{len(outcomes) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def bench(pytest_options=()):
+    """The benchmarks alone, as a table of ratios."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/benchmarks", "--benchmark-enable", "--benchmark-only", "-s"]
+    return subprocess.run([*command, "-p", "no:cacheprovider", *pytest_options], cwd=repository()).returncode
+
+
+def _call(command, root, env):
+    return subprocess.run(command, cwd=root, env=env, stdin=subprocess.DEVNULL).returncode == 0
+
+
+def _index():
+    from privrob.suite import index
+
+    late = index.outdated(repository() / "results")
+    for name in late:
+        print(f"{name} is not what the results say; ./run_all.sh writes it anew")
+    return not late

@@ -1,0 +1,357 @@
+"""The notebook's side of a run: ``run = start("dplearn/sec1_2_mechanisms", globals())``, then sweeps, figures, claims, save.
+
+Under the driver, the environment variable ``PRIVROB_JOB`` names the job (preset, folder, engine); in a notebook opened
+by hand the same cells run with the values that stand in them, and leave their results under ``studies/lab``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from privrob.kinds import Streams
+from privrob.suite import claims as claims_
+from privrob.suite import figures, guard, record
+from privrob.suite import sweep as sweeps
+from privrob.suite.files import csv_to_rows, digest, dump_json, load_json, plain, read_text, rows_to_csv, write_bytes, write_text
+from privrob.suite.sources import code_hash, repository
+
+
+@dataclass
+class Job:
+    """What the driver asks of one notebook. The defaults are those of a notebook opened by hand."""
+
+    notebook: str
+    preset: str = "by hand"
+    folder: Path | None = None  # where results are put
+    store: Path | None = None  # where cells are kept
+    stored_rows: Path | None = None  # a rows.csv to redraw from when cells are not there
+    parameters: dict | None = None  # what was injected; None: nobody asks
+    device: str = "auto"
+    engine: str = "local"
+    redraw: bool = False
+    fresh: bool = False
+    token: str = ""
+    inputs: str = "0" * 64
+
+    @classmethod
+    def current(cls, notebook):
+        """The job named by the environment, or one by hand."""
+        if path := os.environ.get("PRIVROB_JOB"):
+            fields = load_json(read_text(path))
+            known = {k: v for k, v in fields.items() if k in cls.__dataclass_fields__}
+            for name in ("folder", "store", "stored_rows"):
+                known[name] = known.get(name) and Path(known[name])
+            return cls(**known)
+        base = Path(os.environ.get("PRIVROB_OUT") or repository() / "studies" / "lab")
+        return cls(notebook, folder=base / notebook / "by hand", store=base / ".cells")
+
+
+def start(notebook, namespace):
+    """Begin a notebook's run.
+
+    Args: notebook — its name, ``"<document>/<file name without ending>"``;  namespace — ``globals()``, from which the
+    values of the parameters cell are read.
+    Returns: :class:`Run`.
+    """
+    job = Job.current(notebook)
+    if job.notebook != notebook:
+        raise RuntimeError(f"this notebook calls itself {notebook!r}, its file is {job.notebook!r}; correct the start() cell")
+    source = guard.read(repository() / "notebooks" / f"{notebook}.ipynb", notebook)
+    missing = [n for n in source.defaults if n not in namespace]
+    if missing:
+        raise guard.ParameterError(f"{notebook}: run the parameters cell first ({', '.join(missing)} not defined)")
+    parameters = guard.check(source, {n: namespace[n] for n in source.defaults})
+    if job.parameters is not None and digest(parameters) != digest({**source.defaults, **job.parameters}):
+        raise RuntimeError(f"{notebook}: the values in the notebook are not the ones asked for: {parameters}")
+    figures.use_style()
+    return Run(job, source, parameters)
+
+
+@dataclass
+class Run:
+    """One run of one notebook: hands out devices and random streams, keeps rows, figures and evidence, and saves them."""
+
+    job: Job
+    source: guard.Source
+    parameters: dict
+    evidence: dict = field(default_factory=dict)
+    data: list = field(default_factory=list)
+    sweeps: list = field(default_factory=list)
+    drawn: list = field(default_factory=list)
+    rows: dict = field(default_factory=dict)
+    files: dict = field(default_factory=dict)
+    began: float = field(default_factory=time.time)
+
+    def __post_init__(self):
+        self.claims = claims_.of_notebook(claims_.load(), self.job.notebook)
+        self.seed = self.parameters.get("seed", 0)
+        self._device = None
+        if not os.environ.get("PRIVROB_JOB"):
+            print(f"{self.job.notebook}, by hand: results go to studies/lab and are not counted.")
+
+    # ------------------------------------------------------------------------------------------ what a run gives
+
+    @property
+    def device(self):
+        """``"cpu"``, or the GPU where there is one (or that was asked for)."""
+        if self._device is None:
+            self._device = choose_device(self.job.device)
+        return self._device
+
+    def streams(self, *names):
+        """Random streams of this notebook outside its sweeps: one name a purpose."""
+        return Streams(self.seed, self.job.notebook, *names)
+
+    def use_data(self, provenance):
+        """Record a data set that the run reads (its provenance record) and say which one it is."""
+        entry = plain(provenance if isinstance(provenance, dict) else vars(provenance))
+        if entry not in self.data:
+            self.data.append(entry)
+            print(f"Data: {entry['label']}")
+
+    def sweep(self, work, *, label="rows", common=None, data=()):
+        """Compute (or load) cells and return all their rows as a DataFrame.
+
+        Args: work — (function path, settings) pairs;  label — names the rows in rows.csv;  common — names of the settings
+        that alone choose the random streams (None: all);  data — provenance records to note.
+        """
+        import pandas as pd
+
+        if label in self.rows:
+            raise ValueError(f"label must be new for each sweep, got label={label!r} twice")
+        for provenance in data:
+            self.use_data(provenance)
+        cells = sweeps.make_cells(work, seed=self.seed, common=common)
+        stored = self._stored(label) if self.job.redraw else None
+        store = sweeps.Store(self.job.store)
+        try:
+            provenance = {"commit": record.commit(), "versions": record.versions()}
+            outcome = sweeps.run(
+                cells,
+                store,
+                engine=self.job.engine,
+                redraw=self.job.redraw,
+                fresh=self.job.fresh,
+                progress=Progress(self.job.notebook, label),
+                provenance=provenance,
+            )
+        except sweeps.NoStoredRows:
+            if not stored:
+                raise
+            self._note_sweep(label, cells, stored, stale=len(cells), commits=["as committed"])
+            return pd.DataFrame(stored)
+        for name in outcome.damaged:
+            warnings.warn(f"a stored cell was damaged and was computed again: {name}", stacklevel=2)
+        stale = [r["commit"] for r in outcome.records if r["stale"]]
+        self._note_sweep(label, cells, outcome.rows(), stale=len(stale), commits=sorted(set(stale)))
+        return pd.DataFrame(outcome.rows())
+
+    def _stored(self, label):
+        path = self.job.stored_rows
+        if not path or not path.is_file():
+            return []
+        rows = csv_to_rows(read_text(path))
+        return [{k: v for k, v in row.items() if k != "sweep"} for row in rows if row["sweep"] == label]
+
+    def _note_sweep(self, label, cells, rows, *, stale, commits):
+        if stale:
+            print(f"{stale} of {len(cells)} cells were computed by other code (commit {', '.join(commits)}), kept as they are.")
+        self.rows[label] = rows
+        self.sweeps.append({"label": label, "cells": len(cells), "rows": len(rows), "stale": stale, "commits": commits})
+
+    # ---------------------------------------------------------------------------------------------- what it shows
+
+    def figure(self, name, fig, *, caption, table=None):
+        """Show a figure and keep it: PNG, SVG and, with ``table`` (a DataFrame), the points behind it as CSV."""
+        import matplotlib.pyplot as plt
+        from IPython.display import display
+
+        if any(f["name"] == name for f in self.drawn):
+            raise ValueError(f"name must be new for each figure, got name={name!r} twice")
+        if hidden := figures.left_out(fig):
+            caption += f" ({hidden} point{'s' * (hidden > 1)} at 0 or infinity not drawn; the table has them.)"
+        figures.drop_empty_legends(fig)
+        for ending, data in figures.render(fig).items():
+            self.files[f"{name}.{ending}"] = data
+        if table is not None:
+            self.files[f"{name}.csv"] = rows_to_csv(table.to_dict("records")).encode()
+        self.drawn.append({"name": name, "caption": caption})
+        display(fig)
+        plt.close(fig)
+        print(f"Figure {len(self.drawn)}. {caption}")
+
+    # --------------------------------------------------------------------------------------------- what it claims
+
+    def theorem(self, claim, holds, *, repaired=None, got=None, note=""):
+        """Hand in a statement: does its printed form hold, and if not, does the repaired one?"""
+        self._hand_in(claim, {"holds": bool(holds), "repaired": repaired, "got": plain(got), "note": note})
+
+    def number(self, claim, *, got, spread=None, agrees=None, note=""):
+        """Hand in a printed number: our value, its standard error, and whether the direction agrees (for changed scales)."""
+        spread = None if spread is None else float(spread)
+        self._hand_in(claim, {"got": plain(got), "spread": spread, "agrees": agrees, "note": note})
+
+    def not_tried(self, claim, reason, *, note=""):
+        """Say that an item was not tried, and why (one of a closed list of reasons)."""
+        self._hand_in(claim, {"not_tried": reason, "note": note})
+
+    def _hand_in(self, claim, evidence):
+        if claim not in self.claims:
+            raise claims_.ClaimError(guard.unknown(claim, self.claims, where=f"{self.job.notebook}, claims"))
+        if claim in self.evidence:
+            raise claims_.ClaimError(f"{claim} was handed in twice")
+        self.evidence[claim] = evidence
+
+    # ---------------------------------------------------------------------------------------------------- the end
+
+    def save(self, *, try_next=()):
+        """Judge the claims, write result.json, rows.csv and figures, and show the verdicts.
+
+        Args: try_next — commands for the reader to go on with.
+        """
+        from IPython.display import Markdown, display
+
+        if left := sorted(set(self.claims) - set(self.evidence)):
+            raise claims_.ClaimError(f"{self.job.notebook}: nothing handed in for {', '.join(left)}")
+        judged = [
+            claims_.judge(c, self.evidence[i], parameters=self.parameters, data=self.data) for i, c in self.claims.items()
+        ]
+        if self.rows:
+            all_rows = [{"sweep": label, **row} for label, rows in self.rows.items() for row in rows]
+            self.files["rows.csv"] = rows_to_csv(all_rows).encode()
+        for name, data in self.files.items():
+            write_bytes(self.job.folder / name, data)
+        summary = claims_.tally(judged)
+        result = self._result(judged, summary)
+        record.validate(plain(result))
+        write_text(self.job.folder / "result.json", dump_json(result, indent=1) + "\n")
+        display(Markdown(verdict_table(judged)))
+        print(f"{summary}. Preset {self.job.preset}, made at commit {record.commit()}.")
+        if try_next:
+            display(Markdown("**Try next**\n\n```bash\n" + "\n".join(try_next) + "\n```"))
+
+    def _result(self, judged, summary):
+        import hashlib
+
+        kind = self._device or "cpu"
+        changed = {k: v for k, v in self.parameters.items() if digest(v) != digest(self.source.defaults[k])}
+        return {
+            "format": record.FORMAT,
+            "notebook": self.job.notebook,
+            "title": self.source.about.get("title", self.job.notebook),
+            "preset": self.job.preset,
+            "parameters": self.parameters,
+            "changed_parameters": changed,
+            "seed": self.seed,
+            "device": {"type": kind, "name": record.device_name(kind)},
+            "versions": record.versions(),
+            "commit": record.commit(),
+            "sources": {"notebook": notebook_hash(self.source), "library": library_hash(self.source)},
+            "inputs": self.job.inputs,
+            "data": self.data,
+            "sweeps": self.sweeps,
+            "figures": self.drawn,
+            "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(self.files.items())},
+            "claims": judged,
+            "summary": summary,
+            "run": {
+                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
+                "seconds": round(time.time() - self.began, 2),
+                "token": self.job.token,
+            },
+        }
+
+
+def choose_device(wanted):
+    """The device to compute on, checked: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    kind, _, index = str(wanted).partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
+        raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, got {wanted!r}")
+    if kind == "cpu":
+        return "cpu"
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "auto":
+        return "cuda" if count else "cpu"
+    if int(index or 0) >= count:
+        raise ValueError(f"--device {wanted} is not there ({count} GPUs found); use --device cpu to run without one")
+    return str(wanted)
+
+
+def notebook_hash(source):
+    """Hash of a notebook's cells and of what it says of itself; the order of JSON keys does not matter."""
+    cells = [[c.cell_type, c.source, list(c.metadata.get("tags", []))] for c in source.node.cells]
+    return digest([cells, dict(source.about)])
+
+
+def library_hash(source):
+    """Hash of the library code that a notebook reaches through its imports and its cells' import paths."""
+    import ast
+
+    from privrob.suite.sources import imported_names
+
+    names = set()
+    for code in source.code:
+        names |= imported_names(ast.parse("\n".join("" if li.startswith(("%", "!")) else li for li in code.splitlines())))
+    return code_hash(names)
+
+
+def verdict_table(judged):
+    """The verdicts as a Markdown table that can be copied."""
+    lines = ["| item | the document says | printed | we got | verdict |", "|---|---|---|---|---|"]
+    for item in judged:
+        cells = [item["where"], item["text"], _short(item["paper"]), _short(item["got"]), verdict_words(item)]
+        lines.append("| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
+    return "\n".join(lines) if judged else "This notebook judges no numbered item."
+
+
+def verdict_words(item):
+    """A verdict as people read it, with its reason or direction and any surprise."""
+    words = f"**{item['verdict']}**"
+    if item["verdict"] == "trend":
+        what = ", ".join(item["changed"])
+        words += f" ({'agrees' if item['agrees'] else 'does not agree'}; changed here: {what})"
+    if item["verdict"] == "not tried":
+        words += f" ({item['reason']})"
+    if item["surprise"]:
+        words += f" — expected: {item['expected']}"
+    return words + (f". {item['note']}" if item["note"] else "")
+
+
+def _short(value):
+    if value is None:
+        return ""
+    if isinstance(value, dict) and "$float" in value:
+        return "infinite" if value["$float"] == "inf" else value["$float"]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+class Progress:
+    """Tells how far a sweep is: to the driver through a small file, to a person at a notebook by a bar on stderr."""
+
+    def __init__(self, notebook, label):
+        self.label, self.bar = label, None
+        self.path = os.environ.get("PRIVROB_PROGRESS")
+
+    def __call__(self, done, total, seconds):
+        """Called after each cell."""
+        if self.path:
+            left = seconds / done * (total - done) if done and seconds else None
+            text = dump_json({"label": self.label, "done": done, "total": total, "left": left})
+            try:
+                write_text(self.path, text)
+            except OSError:  # progress is a courtesy
+                return
+        elif total > 1:
+            from tqdm import tqdm
+
+            self.bar = self.bar if self.bar is not None else tqdm(total=total, desc=self.label, file=sys.stderr, unit="cell")
+            self.bar.update(done - self.bar.n)
+            if done == total:
+                self.bar.close()
