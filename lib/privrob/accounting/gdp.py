@@ -59,7 +59,7 @@ def log_delta_of(epsilon, *, gdp_mu):
 
 
 def delta_of(epsilon, *, gdp_mu):
-    """Smallest δ at which the Gaussian mechanism is (ε, δ)-DP; see :func:`log_delta_of`. Below 1e-308 it rounds to 0."""
+    """Smallest δ at which the Gaussian mechanism is (ε, δ)-DP; see :func:`log_delta_of`. Rounds to 0 below 1e-308."""
     return np.exp(log_delta_of(epsilon, gdp_mu=gdp_mu))
 
 
@@ -145,13 +145,13 @@ def textbook_noise_multiplier(epsilon, *, delta):
         low=0.0,
         high=1.0,
         open_low=True,
-        hint="the textbook formula doesn't hold above: noise_multiplier_of is analytic, holds for any epsilon and is smaller",
+        hint="the textbook formula fails above 1: use the analytic noise_multiplier_of, which holds for any epsilon",
     )
     return _textbook(epsilon, checks.probability("delta", delta, allow_zero=False, allow_one=False))
 
 
 def textbook_delta(epsilon, *, delta):
-    """The δ that the textbook noise for (ε, δ) really has at ε: below δ where the formula holds, and any ε may be asked."""
+    """The δ that the textbook noise for (ε, δ) really has at ε, for any ε: below δ where the formula holds."""
     epsilon = checks.positive("epsilon", epsilon, finite=True)
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
     return float(delta_of(epsilon, gdp_mu=1 / _textbook(epsilon, delta)))

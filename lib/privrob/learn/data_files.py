@@ -95,7 +95,9 @@ def gunzip(data, shown):
     try:
         return gzip.decompress(data)
     except EOFError:
-        raise DataCorrupt(f"{shown} must be a whole gzip file, got one that is truncated ({len(data):,} bytes)") from None
+        raise DataCorrupt(
+            f"{shown} must be a whole gzip file, got one that is truncated ({len(data):,} bytes)"
+        ) from None
     except (OSError, zlib.error) as error:
         what = diagnose(data, len(data)) or str(error)
         raise DataCorrupt(f"{shown} must be a gzip file, got something else: {what}") from None
@@ -216,7 +218,9 @@ class TarView(View):
                         yield tar, member, member.name.removeprefix("./")
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             what = diagnose_file(self.path) or f"{type(error).__name__}: {error}"
-            raise DataCorrupt(f"{self.shown} must be a whole archive, got a truncated or damaged one ({what}); get it again") from None
+            raise DataCorrupt(
+                f"{self.shown} must be a whole archive, got a truncated or damaged one ({what}); get it again"
+            ) from None
 
     def names(self):
         return sorted(name for _, _, name in self._members())

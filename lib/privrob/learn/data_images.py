@@ -88,11 +88,15 @@ def list_tree(view, *, inside="", classes=None):
         classes = [line.strip() for line in lines if line.strip()] or _natural(here)
         if set(classes) != here or len(set(classes)) != len(classes):
             odd = sorted(set(classes) ^ here)[:3]
-            raise DataCorrupt(f"{view.shown}: {listed} must name the training classes once each, differs in {', '.join(odd) or 'a repeat'}")
+            raise DataCorrupt(
+                f"{view.shown}: {listed} must name the training classes once each, differs in {', '.join(odd) or 'a repeat'}"
+            )
         if test is not None:
             strange = sorted({one for one, _, _ in found[test]} - here)
             if strange:
-                raise DataCorrupt(f"{view.shown}: every {test} class must be a training class, got {strange[0]!r} besides")
+                raise DataCorrupt(
+                    f"{view.shown}: every {test} class must be a training class, got {strange[0]!r} besides"
+                )
     index = {name: i for i, name in enumerate(classes)}
     out = {}
     for part, split in (("train", train), ("test", test)):

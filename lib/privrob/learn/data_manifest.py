@@ -20,7 +20,9 @@ def data_folder():
     if not value:
         return None
     if not os.path.isdir(value):
-        raise DataUnavailable(f"PRIVROB_DATA must name a folder that exists, got PRIVROB_DATA={value!r}; correct it or unset it")
+        raise DataUnavailable(
+            f"PRIVROB_DATA must name a folder that exists, got PRIVROB_DATA={value!r}; correct it or unset it"
+        )
     return Path(value)
 
 
@@ -73,7 +75,9 @@ def _parse_manifest(path, _mtime, _size):
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataUnavailable(f"{os.path.basename(path)} must be TOML, got an error: {error}") from None
     if table.get("schema") != 1 or not isinstance(table.get("sets"), dict):
-        raise DataUnavailable(f"{os.path.basename(path)} must say schema = 1 and hold [sets.<name>], got neither or another schema")
+        raise DataUnavailable(
+            f"{os.path.basename(path)} must say schema = 1 and hold [sets.<name>], got neither or another schema"
+        )
     return table["sets"]
 
 
@@ -92,12 +96,15 @@ def owners(manifest):
 def is_self_verifying(form):
     """Whether the manifest knows the hash of each thing inside, and not only of the archive around it."""
     content = form.get("content", {})
-    return {"idx": lambda: set(form["files"]) <= set(content), "tree": lambda: "tree" in content}.get(form["reader"], lambda: True)()
+    return {"idx": lambda: set(form["files"]) <= set(content), "tree": lambda: "tree" in content}.get(
+        form["reader"], lambda: True
+    )()
 
 
-def how_to_get(key, spec, *, manifest=None):
+def how_to_get(key, table):
     """Every way to a data set, in words: the address, the commands, where to put the files, their hashes."""
-    lines = [f"ways to get {spec['title']} ({key}):"]
+    spec = table[key]
+    lines = [f"ways to get {spec['title']} ({key}), any one of them:"]
     for form in spec["forms"]:
         for item in form.get("downloads", []):
             lines.append(f"  - download {item['urls'][0]} ({item['hash']}) into PRIVROB_DATA")
@@ -105,12 +112,12 @@ def how_to_get(key, spec, *, manifest=None):
             lines.append(f"  - {text}")
         for archive in form.get("archives", []):
             for value in archive.get("hashes", [])[:1]:
-                lines.append(f"  - put {archive['name']} ({value}; {form['variant']}) into PRIVROB_DATA")
-        hashes = [f"{form.get('files', {}).get(r, r)} {v}" for r, v in form.get("content", {}).items() if form["reader"] == "idx"]
-        if hashes and is_self_verifying(form):
-            lines.append("    unpacked, the files have " + ", ".join(hashes))
-    lines.append("  set PRIVROB_DATA to the folder that holds them; PRIVROB_OFFLINE must be unset or 0 for a download")
+                lines.append(f"  - put {archive['name']} ({form['variant']}, {value}) into PRIVROB_DATA")
+        if form["reader"] == "idx" and is_self_verifying(form):
+            files = [f"{form['files'][role]} {value}" for role, value in form["content"].items()]
+            lines.append("    the files, unpacked: " + ", ".join(files))
+    lines.append("  PRIVROB_DATA is the folder that holds them; a download needs PRIVROB_OFFLINE unset or 0")
     if spec.get("stand_in"):
-        other = (manifest or {}).get(spec["stand_in"], {}).get("title", spec["stand_in"])
-        lines.append(f"  or pass allow_stand_in=True to go on with {other}, where that is there (results then say so)")
+        other = table.get(spec["stand_in"], {}).get("title", spec["stand_in"])
+        lines.append(f"  or pass allow_stand_in=True to go on with {other} where that is there; results then say so")
     return "\n".join(lines)

@@ -54,10 +54,15 @@ def check_request(name, manifest, **given):
         checks.integer("num_test", out.num_test, low=0)
     if out.num_classes is not None:
         checks.integer("num_classes", out.num_classes, low=2)
-    for field, allowed, prefix in ((_SYNTHETIC_ONLY, out.is_synthetic, "synthetic"), (_FOLDER_ONLY, out.is_folder, "folder:")):
+    for field, allowed, prefix in (
+        (_SYNTHETIC_ONLY, out.is_synthetic, "synthetic"),
+        (_FOLDER_ONLY, out.is_folder, "folder:"),
+    ):
         for one in field:
             if getattr(out, one) is not None and not allowed:
-                raise ValueError(f"{one} must be left out for {name!r}, got {one}={getattr(out, one)!r}; it is for {prefix} sets only")
+                raise ValueError(
+                    f"{one} must be left out for {name!r}, got {one}={getattr(out, one)!r}; it is for {prefix} sets only"
+                )
     if out.image_size is not None:
         height, width = (checks.integer("image_size", n, low=1) for n in out.image_size)
         out = replace(out, image_size=(height, width))
@@ -91,7 +96,9 @@ def _synthetic_request(out, manifest):
     shape, classes = data_synthetic.DEFAULT_SHAPE, data_synthetic.DEFAULT_CLASSES
     if like:
         table = read_manifest(manifest)
-        spec = table[checks.choice("name", like, list(table), hint=f"got name={out.name!r}; a set's name follows the colon")]
+        spec = table[
+            checks.choice("name", like, list(table), hint=f"got name={out.name!r}; a set's name follows the colon")
+        ]
         shape, classes = tuple(spec["shape"]), len(spec["classes"])
     if out.variant is not None:
         raise ValueError(f"variant must be left out for {out.name!r}, got variant={out.variant!r}")
@@ -104,7 +111,9 @@ def _synthetic_request(out, manifest):
         num_classes=out.num_classes or classes,
         num_records=data_synthetic.DEFAULT_TRAIN if out.num_records is None else out.num_records,
         num_test=data_synthetic.DEFAULT_TEST if out.num_test is None else out.num_test,
-        noise=checks.nonnegative("noise", data_synthetic.DEFAULT_NOISE if out.noise is None else out.noise, finite=True),
+        noise=checks.nonnegative(
+            "noise", data_synthetic.DEFAULT_NOISE if out.noise is None else out.noise, finite=True
+        ),
     )
 
 
@@ -144,7 +153,10 @@ def reduce_arrays(arrays, request):
         for part in ("train", "test"):
             keep = out[f"{part}_labels"] < request.num_classes
             out[f"{part}_images"], out[f"{part}_labels"] = out[f"{part}_images"][keep], out[f"{part}_labels"][keep]
-    for part, argument, count in (("train", "num_records", request.num_records), ("test", "num_test", request.num_test)):
+    for part, argument, count in (
+        ("train", "num_records", request.num_records),
+        ("test", "num_test", request.num_test),
+    ):
         have = len(out[f"{part}_labels"])
         if count is None:
             continue
@@ -161,7 +173,9 @@ def only_split(arrays, split):
     if split is None:
         return arrays
     other = "test" if split == "train" else "train"
-    return arrays._replace(**{f"{other}_{kind}": getattr(arrays, f"{other}_{kind}")[:0] for kind in ("images", "labels")})
+    return arrays._replace(
+        **{f"{other}_{kind}": getattr(arrays, f"{other}_{kind}")[:0] for kind in ("images", "labels")}
+    )
 
 
 def fingerprint_of(identity, request):

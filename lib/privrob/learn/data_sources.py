@@ -71,13 +71,21 @@ def cache_place(key):
     return Place("cache", cache_folder() / key, f"cache/{key}", ours=True)
 
 
-def identity_for(key, form, num_classes):
+def identity_for(form, num_classes):
     """What a form holds, in one sha256, known before it is read; None where the manifest has no hash of it."""
     content = dict(form.get("content", {}))
     if not content:
         return None
     extra = {"num_classes": str(num_classes)} if num_classes is not None else {}
     return identity_of(content | extra)
+
+
+def is_settled(found):
+    """Whether reading this form either gives what the manifest's hashes say or fails: no third outcome."""
+    form = found.form
+    if is_self_verifying(form) and not form.get("counts_suffice"):
+        return True
+    return bool(found.archive) and found.path.is_file() and matches(found.path, found.archive.get("hashes", []))
 
 
 def decoded_path(key, identity):
@@ -144,7 +152,7 @@ def candidates(key, spec, known, *, variant=None, num_classes=None, places=None)
             yield from _search(place, key, spec, form, known)
         if place.ours:
             for form in forms:
-                identity = identity_for(key, form, num_classes)
+                identity = identity_for(form, num_classes)
                 if identity and decoded_path(key, identity).is_file():
                     yield Found(form, place, place.root, place.shown, decoded=decoded_path(key, identity))
     for form in forms:
@@ -172,7 +180,7 @@ def read(found, key, spec, known, *, num_classes=None):
     wanted = num_classes or len(spec["classes"])
     exact, variant, trusted = form.get("exact", True), form["variant"], False
     if found.decoded:
-        identity = identity_for(key, form, num_classes)
+        identity = identity_for(form, num_classes)
         return Loaded(read_decoded(found.decoded), variant, exact, found.place.label, identity)
     if archive and found.path.is_file():
         trusted = matches(found.path, archive.get("hashes", []))
@@ -180,7 +188,7 @@ def read(found, key, spec, known, *, num_classes=None):
             got = hash_file(found.path, archive["hashes"][0].partition(":")[0])
             what = diagnose_file(found.path) or f"{found.path.stat().st_size:,} bytes"
             raise DataCorrupt(f"{found.shown} must have {archive['hashes'][0]}, got {got}: {what}")
-    identity = identity_for(key, form, num_classes) if trusted else None
+    identity = identity_for(form, num_classes) if trusted else None
     if identity and decoded_path(key, identity).is_file():
         arrays = try_decoded(decoded_path(key, identity))
         if arrays is not None:
@@ -191,7 +199,11 @@ def read(found, key, spec, known, *, num_classes=None):
         if form["reader"] == "tree":
             arrays, identity, counted = _read_tree(view, source, key, trusted, wanted)
         else:
-            reader = {"idx": data_decode.read_idx_set, "cifar": data_decode.read_cifar_batches, "table": data_decode.read_digit_table}
+            reader = {
+                "idx": data_decode.read_idx_set,
+                "cifar": data_decode.read_cifar_batches,
+                "table": data_decode.read_digit_table,
+            }
             arrays, computed = reader[form["reader"]](view, source)
             identity, counted = identity or computed, not trusted and not is_self_verifying(form)
     if counted:
@@ -216,17 +228,21 @@ def _read_tree(view, source, key, trusted, wanted):
         names = [n for n in view.names() if n.rpartition("/")[2] == "wnids.txt"]
         listed = view.read(names[0]).decode().split() if names else []
         if listed[: len(classes)] != classes or len(listed) < wanted:
-            raise DataCorrupt(f"{view.shown} must list {wanted} classes in wnids.txt, the manifest's first, got {len(listed)}")
+            raise DataCorrupt(
+                f"{view.shown} must list {wanted} classes in wnids.txt, the manifest's first, got {len(listed)}"
+            )
         classes = listed[:wanted]
     classes, tree = data_images.list_tree(view, classes=classes)
-    identity, counted = identity_for(key, form, source.num_classes), False
+    identity, counted = identity_for(form, source.num_classes), False
     if not trusted:
         digest = data_images.tree_digest(view, tree)
         if digest != form.get("content", {}).get("tree"):
             counted, identity = True, identity_of({"tree": digest, "num_classes": str(wanted)})
             if not form.get("counts_suffice") and source.num_classes is None:
                 counts = f"{len(tree['train']):,} training and {len(tree['test']):,} test images"
-                raise DataCorrupt(f"{view.shown} must have tree hash {form['content']['tree']}, got {digest} from {counts}")
+                raise DataCorrupt(
+                    f"{view.shown} must have tree hash {form['content']['tree']}, got {digest} from {counts}"
+                )
     if identity and decoded_path(key, identity).is_file():
         arrays = try_decoded(decoded_path(key, identity))
         if arrays is not None:
@@ -251,7 +267,9 @@ def write_decoded(path, arrays):
     try:
         write_atomically(path, write)
     except OSError as error:
-        notice(f"the cache cannot be written ({error.strerror}): going on without it; set PRIVROB_CACHE to a folder that can")
+        notice(
+            f"the cache cannot be written ({error.strerror}): going on without it; set PRIVROB_CACHE to a folder that can"
+        )
 
 
 def read_decoded(path):

@@ -115,7 +115,9 @@ class Dataset:
             if normalise == "standard":
                 centre, scale = (torch.tensor(v, dtype=dtype, device=device).reshape(-1, 1, 1) for v in (mean, std))
                 if {len(centre), len(scale)} - {1, self.shape[0]}:
-                    raise ValueError(f"mean and std must have {self.shape[0]} numbers, got {len(centre)} and {len(scale)}")
+                    raise ValueError(
+                        f"mean and std must have {self.shape[0]} numbers, got {len(centre)} and {len(scale)}"
+                    )
                 images.sub_(centre).div_(scale)
             return images
 

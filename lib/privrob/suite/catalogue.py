@@ -19,7 +19,7 @@ LIMIT = "_minutes"  # entry of a preset: the time limit for one notebook
 
 def names():
     """All notebooks, ``"dplearn/sec1_2_mechanisms"``: by document, then by file name."""
-    found = {p.parent.name: p.parent for p in (repository() / "notebooks").glob("*/") if p.is_dir()}
+    found = {p.name: p for p in (repository() / "notebooks").glob("*") if p.is_dir()}
     order = [k for k in claims_.DOCUMENTS if k in found] + sorted(set(found) - set(claims_.DOCUMENTS))
     return [f"{key}/{p.stem}" for key in order for p in sorted(found[key].glob("*.ipynb"), key=_natural)]
 
@@ -40,7 +40,7 @@ def select(patterns):
         bare = pattern.removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")
         hits = [n for n in every if fnmatch.fnmatchcase(n, bare) or n.partition("/")[0] == bare or n.partition("/")[2] == bare]
         if not hits:
-            raise guard.ParameterError(guard.unknown(bare, every, where="notebooks").replace("no parameter", "none is called"))
+            raise guard.ParameterError(guard.unknown(bare, every, where="notebooks", what="notebook"))
         chosen |= set(hits)
     return [n for n in every if n in chosen]
 
@@ -52,7 +52,7 @@ def presets():
     for preset, entries in table.items():
         for name in entries or {}:
             if name != LIMIT and name not in every:
-                raise guard.ParameterError(guard.unknown(name, every, where=f"presets.yaml, {preset}"))
+                raise guard.ParameterError(guard.unknown(name, every, where=f"presets.yaml, {preset}", what="notebook"))
     return table
 
 

@@ -98,16 +98,16 @@ def dump_json(value, *, indent=None):
     return json.dumps(plain(value), allow_nan=False, sort_keys=True, ensure_ascii=False, indent=indent)
 
 
-def load_json(text):
-    """Read strict JSON back; ``NaN`` and ``Infinity`` as bare tokens are refused."""
+def load_json(text, *, unfold=True):
+    """Read strict JSON; ``NaN`` and ``Infinity`` as bare tokens are refused. ``unfold=False`` leaves ``$float`` as it stands."""
 
     def refuse(token):
         raise ValueError(f"not strict JSON: bare {token}")
 
-    def unfold(pairs):
-        return float(pairs["$float"]) if set(pairs) == {"$float"} else pairs
+    def number(pairs):
+        return float(pairs["$float"]) if set(pairs) == {"$float"} and isinstance(pairs["$float"], str) else pairs
 
-    return json.loads(text, parse_constant=refuse, object_hook=unfold)
+    return json.loads(text, parse_constant=refuse, object_hook=number if unfold else None)
 
 
 def digest(value):
@@ -139,7 +139,7 @@ def _field(value):
     value = plain(value)
     if value is None:
         return ""
-    if isinstance(value, dict) and "$float" in value:
+    if isinstance(value, dict) and set(value) == {"$float"}:
         return value["$float"]
     if isinstance(value, str):
         if value == "" or _number(value) is not value or value in ("True", "False") or value[:1] in "[{'\"":

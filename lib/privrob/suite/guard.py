@@ -54,7 +54,7 @@ def read(path, name):
     if len(tagged) != 1 or tagged[0].cell_type != "code":
         raise ParameterError(f"{name}: needs exactly one code cell tagged 'parameters', has {len(tagged)}")
     defaults, comments = literals(tagged[0].source, where=name)
-    unread = set(defaults) - _names_read(node, tagged[0])
+    unread = set(defaults) - _names_read(node, tagged[0]) - {"seed"}  # start() reads the seed
     if unread:
         raise ParameterError(f"{name}: no cell reads the parameter(s) {', '.join(sorted(unread))}; use or delete them")
     return Source(name, Path(path), node, defaults, comments)
@@ -102,11 +102,11 @@ def check(source, given, *, ignore_unknown=False):
     return checked
 
 
-def unknown(name, known, *, where):
-    """The message for a name that no notebook has, with the nearest one."""
+def unknown(name, known, *, where, what="parameter"):
+    """The message for a name that is not known, with the nearest one."""
     close = difflib.get_close_matches(name, list(known), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{where}: no parameter {name!r}; {hint}It has: {', '.join(sorted(known)) or 'none'}"
+    return f"{where}: no {what} {name!r}; {hint}There is: {', '.join(sorted(known)) or 'none'}"
 
 
 def _as(value, like, where):

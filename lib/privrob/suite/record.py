@@ -47,9 +47,7 @@ def read(folder, *, check_files=False):
         return None
     try:
         text = read_text(path)
-        import json
-
-        validate(json.loads(text, parse_constant=lambda token: (_ for _ in ()).throw(ValueError(token))))
+        validate(load_json(text, unfold=False))
         result = load_json(text)
     except (ValueError, UnicodeDecodeError) as error:
         raise error if isinstance(error, BadResult) else BadResult(f"{path.name} is not strict JSON: {error}") from error

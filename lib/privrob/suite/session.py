@@ -189,12 +189,12 @@ class Run:
 
     def theorem(self, claim, holds, *, repaired=None, got=None, note=""):
         """Hand in a statement: does its printed form hold, and if not, does the repaired one?"""
-        self._hand_in(claim, {"holds": bool(holds), "repaired": repaired, "got": plain(got), "note": note})
+        self._hand_in(claim, {"holds": bool(holds), "repaired": repaired, "got": got, "note": note})
 
     def number(self, claim, *, got, spread=None, agrees=None, note=""):
         """Hand in a printed number: our value, its standard error, and whether the direction agrees (for changed scales)."""
         spread = None if spread is None else float(spread)
-        self._hand_in(claim, {"got": plain(got), "spread": spread, "agrees": agrees, "note": note})
+        self._hand_in(claim, {"got": got, "spread": spread, "agrees": agrees, "note": note})
 
     def not_tried(self, claim, reason, *, note=""):
         """Say that an item was not tried, and why (one of a closed list of reasons)."""
@@ -202,7 +202,7 @@ class Run:
 
     def _hand_in(self, claim, evidence):
         if claim not in self.claims:
-            raise claims_.ClaimError(guard.unknown(claim, self.claims, where=f"{self.job.notebook}, claims"))
+            raise claims_.ClaimError(guard.unknown(claim, self.claims, where=self.job.notebook, what="claim"))
         if claim in self.evidence:
             raise claims_.ClaimError(f"{claim} was handed in twice")
         self.evidence[claim] = evidence

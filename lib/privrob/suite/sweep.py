@@ -28,7 +28,7 @@ from pathlib import Path
 
 from privrob.kinds import Streams
 from privrob.suite import engine as engines
-from privrob.suite.files import digest, dump_json, load_json, plain, read_text, write_text
+from privrob.suite.files import digest, dump_json, load_json, read_text, write_text
 from privrob.suite.sources import PACKAGE, code_hash
 
 FORMAT = 1
@@ -280,20 +280,25 @@ def compute_group(group, *, check_code=True):
         try:
             many = function.batch([dict(c.settings) for c in group], streams=streams)
             seconds = (time.monotonic() - began) / len(group)
-            return [{"rows": plain(rows), "seconds": seconds} for rows in many]
+            return [{"rows": _checked(rows, group[0]), "seconds": seconds} for rows in many]
         except Exception:
             print(f"batch of {len(group)} failed, one by one instead:\n{traceback.format_exc()}", file=sys.stderr)
     results = []
     for cell, stream in zip(group, streams, strict=True):
         began = time.monotonic()
         try:
-            rows = plain(function(dict(cell.settings), streams=stream))
-            if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-                raise TypeError(f"{cell.function} must return a list of dicts, got {type(rows).__name__}")
-            results.append({"rows": load_json(dump_json(rows)), "seconds": time.monotonic() - began})
+            rows = _checked(function(dict(cell.settings), streams=stream), cell)
+            results.append({"rows": rows, "seconds": time.monotonic() - began})
         except Exception:
             results.append({"error": traceback.format_exc()})
     return results
+
+
+def _checked(rows, cell):
+    """Rows as they will be stored: a list of dicts of plain values."""
+    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+        raise TypeError(f"{cell.function} must return a list of dicts, got {type(rows).__name__}")
+    return load_json(dump_json(rows))
 
 
 def one_thread():

@@ -1,0 +1,55 @@
+"""Cell functions for tests of the sweep."""
+
+import os
+import time
+
+
+def draw(settings, *, streams):
+    """One random number a cell."""
+    time.sleep(settings.get("sleep", 0))
+    value = settings["scale"] * streams.numpy("draw").normal()
+    return [{"value": value, "big": float("inf")}]
+
+
+def fail_on_two(settings, *, streams):
+    """Raises for index 2."""
+    if settings["index"] == 2:
+        raise ValueError("index 2 is not to my taste")
+    return draw(settings, streams=streams)
+
+
+def die_on_two(settings, *, streams):
+    """Ends its process for index 2, always."""
+    if settings["index"] == 2:
+        os._exit(9)
+    return draw(settings, streams=streams)
+
+
+def die_once(settings, *, streams):
+    """Ends its process the first time each cell is tried."""
+    marker = os.path.join(settings["folder"], str(settings["index"]))
+    if settings["index"] == 1 and not os.path.exists(marker):
+        open(marker, "w").close()
+        os._exit(9)
+    return draw({**settings, "scale": 1.0}, streams=streams)
+
+
+def square(settings, *, streams):
+    """Alone: the draw squared."""
+    return [{"square": streams.numpy("draw").normal() ** 2, "batched": False}]
+
+
+def _batch(many, *, streams):
+    return [[{**square(s, streams=t)[0], "batched": True}] for s, t in zip(many, streams, strict=True)]
+
+
+square.batch = _batch
+square.batch_key = lambda settings: settings["shape"]
+
+
+def with_data(settings, *, streams):
+    """A cell that reads data."""
+    return [{"value": 1.0}]
+
+
+with_data.data = lambda settings: {"toy": settings["sha"]}
