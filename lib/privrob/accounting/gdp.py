@@ -151,10 +151,15 @@ def textbook_noise_multiplier(epsilon, *, delta):
 
 
 def textbook_delta(epsilon, *, delta):
-    """The δ that the textbook noise for (ε, δ) really has at ε, for any ε: below δ where the formula holds."""
-    epsilon = checks.positive("epsilon", epsilon, finite=True)
+    """The δ that the textbook noise for (ε, δ) really has at ε, for any ε > 0: below δ where the formula holds.
+
+    Args: epsilon — positive, any shape;  delta — in (0, 1).
+    """
+    epsilon = checks.array("epsilon", epsilon)
+    if not (epsilon > 0).all():
+        raise ValueError(f"epsilon must be positive, got epsilon={epsilon}")
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
-    return float(delta_of(epsilon, gdp_mu=1 / _textbook(epsilon, delta)))
+    return delta_of(epsilon, gdp_mu=1 / _textbook(epsilon, delta))
 
 
 def _textbook(epsilon, delta):

@@ -1,24 +1,25 @@
 r"""The Poisson-sampled Gaussian, composed T times: ε between two certified ends, from its privacy-loss distribution.
 
-One step releases a sum over a Poisson sample (rate q) with Gaussian noise. Its dominating pair, in units of the noise, is
+One step releases a sum over a Poisson sample (rate q) with Gaussian noise. Its dominating pair, in units of the noise:
 
 .. math:: P = (1-q)\,N(0, 1) + q\,N(\mu, 1), \quad Q = N(0, 1), \quad \mu = 1/\text{noise multiplier}
 
 for ``remove`` (:math:`x \sim P`), and (Q, P) for ``add``. The loss log P/Q is put on a grid of spacing h by the
-connect-the-dots rule (Doroshenko et al. 2022): the mass between two grid points is shared between these two so that both
-its P and its Q probability stay what they were. The result dominates the true pair, so it bounds ε from above, and its
-error is of second order in h. T steps are one FFT.
+connect-the-dots rule (Doroshenko et al. 2022): the mass between two grid points is shared between these two so that
+both its P and its Q probability stay what they were. The result dominates the true pair, so it bounds ε from above,
+and its error is of second order in h. T steps are one FFT (of the exponentially tilted step, when δ is tiny).
 
-The lower end couples both sums, :math:`S_{\text{grid}} = S + \Xi`. Given the losses, Ξ is a sum of independent moves, each
-of range h and mean between 0 and m ≈ h²/8, with :math:`E[e^{-\Xi}] = 1`: it is sub-Gaussian with :math:`s = h\sqrt{T}/2`.
+The lower end couples both sums, :math:`S_{\text{grid}} = S + \Xi`. Given the losses, Ξ is a sum of independent moves,
+each of range h and mean between 0 and m ≈ h²/8, with :math:`E[e^{-\Xi}] = 1`: sub-Gaussian, :math:`s = h\sqrt{T}/2`.
 The hockey-stick function has its only kink at ε, so δ grows by no more than E[B(|S − ε|)], where
 
 .. math:: B(d) = e^{s^2/2} s \sqrt{2\pi}\, \Phi(-(d - w)/s) + w\,1[d < w], \quad w = \max(Tm, s^2),
 
 and S is within r of ε only if the grid's sum is within r + a, or Ξ exceeds a. That is an error of second order, too.
 
-``dp_accounting`` builds the same distribution from differences of δ, which lose log10(1/h) digits; here the masses are
-Normal probabilities, so that fine grids stay usable, one step serves many T, and there is a lower end. The tests compare.
+``dp_accounting`` builds the same distribution from differences of δ, which lose log10(1/h) digits; here the masses
+are Normal probabilities, so that fine grids stay usable, one step serves many T, and there is a lower end. The tests
+compare the two.
 """
 
 from __future__ import annotations
@@ -94,9 +95,7 @@ def epsilon_curve(*, sample_rate, noise_multiplier, steps, delta, neighbouring, 
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
     neighbouring = Neighbouring.of(neighbouring)
     if neighbouring is Neighbouring.REPLACE:
-        raise NotAvailable(
-            "the Poisson-sampled Gaussian is accounted for neighbouring 'add', 'remove' and 'add_remove'"
-        )
+        raise NotAvailable("the Poisson-sampled Gaussian has an accountant for 'add', 'remove' and 'add_remove' only")
     steps = [checks.integer("steps", t, low=0) for t in steps]
     points = checks.integer("points", points, low=2**12)
     directions = ["remove", "add"] if neighbouring is Neighbouring.ADD_REMOVE else [neighbouring.value]
@@ -195,13 +194,14 @@ def _lower_end(composed, start, delta, lost, num_steps, move):
     if start == math.inf:
         return 0.0 if composed.infinite >= delta else start
     spread = composed.grid * math.sqrt(num_steps) / 2
-    wide = max(num_steps * move, spread**2)
     rare = 1e-3 * delta
-    reach = wide + spread * math.sqrt(2 * math.log(1 / rare))
+    reach = num_steps * move + spread * math.sqrt(2 * math.log(1 / rare))
     # First order, without the kink: the sum moves by more than ``reach`` with a probability of ``rare`` at most.
     simple = composed.epsilon(delta + lost + rare) - reach if delta + lost + rare < 1 else 0.0
     if spread > 0.5:  # a coarse grid, for huge losses
         return simple
+    wide = max(num_steps * move, spread**2)
+    reach += wide
     peak = math.exp(spread**2 / 2) * spread * math.sqrt(2 * math.pi)
 
     def added(epsilon):
@@ -278,7 +278,7 @@ class _Step:
             lump, beyond = above_q, below_q
             start, left = -edges[-1], -losses[:0:-1]
             log_p, log_q = log_q[::-1], log_p[::-1]
-        # The share of an interval's P mass that goes to its right end keeps its Q mass: p = l + u, q = l e^{-a} + u e^{-b}.
+        # What goes to an interval's right end keeps its Q mass: p = l + u, q = l e^{-a} + u e^{-b}.
         with np.errstate(invalid="ignore", over="ignore"):
             share = np.expm1(left + log_q - log_p) / math.expm1(-grid)
         share = np.clip(np.where(np.isnan(share), 1.0, share), 0.0, 1.0)  # an empty interval has no share

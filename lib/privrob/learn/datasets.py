@@ -8,9 +8,9 @@
 Images are always uint8 (n, channels, height, width), labels always int64 (n,): as stored, whatever the set.
 :meth:`Dataset.tensors` makes floats of them on the device of choice.
 
-The places, in this order: the folder named by ``PRIVROB_DATA``, the user's cache (``PRIVROB_CACHE``), an installed package that
-ships the data, the official download (not with ``offline=True`` or ``PRIVROB_OFFLINE=1``). Every byte is checked against
-``data/manifest.toml`` before it is used.
+The places, in this order: the folder named by ``PRIVROB_DATA``, the user's cache (``PRIVROB_CACHE``), an installed
+package that ships the data, the official download (not with ``offline=True`` or ``PRIVROB_OFFLINE=1``). Every byte is
+checked against ``data/manifest.toml`` before it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 
 from privrob import checks
 from privrob.learn import data_known, data_synthetic
-from privrob.learn.data_files import DataCorrupt, DataUnavailable, notice
+from privrob.learn.data_files import DataCorrupt, DataUnavailable, notice, stat_signature
 from privrob.learn.data_folders import folder_path, folder_tree, load_folder
 from privrob.learn.data_manifest import how_to_get, is_offline, read_manifest
 from privrob.learn.data_request import check_request, fingerprint_of, only_split, reduce_arrays, synthetic_arguments
@@ -39,9 +39,11 @@ __all__ = [
     "names",
 ]
 
+_read_before = {}  # fingerprints of sets that no hash in the manifest settles
+
 
 def names(*, manifest=None):
-    """The sets that :func:`load` knows by name; besides them ``synthetic``, ``synthetic:<name>`` and ``folder:<path>``."""
+    """The sets that :func:`load` knows by name, besides ``synthetic``, ``synthetic:<name>`` and ``folder:<path>``."""
     return tuple(read_manifest(manifest))
 
 
@@ -65,8 +67,8 @@ def load(
     """A data set in memory, verified, with its provenance.
 
     Args:
-        name — a set of the manifest (:func:`names`); ``synthetic``; ``synthetic:mnist`` (made up, of that shape and that
-            many classes); or ``folder:<path below PRIVROB_DATA>``, holding ``<split>/<class>/*.png|jpg``, zipped or not.
+        name — a set of the manifest (:func:`names`); ``synthetic``; ``synthetic:mnist`` (made up, of that shape and
+            that many classes); ``folder:<path below PRIVROB_DATA>``, of ``<split>/<class>/*.png|jpg``, zipped or not.
         split — None for both, "train" or "test" for one (the other is empty).
         num_records, num_test — keep so many training or test records, classes in proportion, smaller sets inside larger
             ones; for ``synthetic`` how many to make (2,000 and 500).  num_classes — the first so many classes.
@@ -122,7 +124,7 @@ def _label(loaded, arrays, spec):
     if spec["kind"] == "synthetic":
         return spec["title"]
     official = spec.get("official_classes", len(loaded.arrays.classes))
-    notes = [] if loaded.exact else [loaded.variant]
+    notes = [] if loaded.exact or spec["kind"] == "stand_in" else [loaded.variant]
     if len(arrays.classes) < official:
         notes.append(f"first {len(arrays.classes)} of {official} classes")
     for part, word in (("train", "training"), ("test", "test")):
@@ -130,8 +132,8 @@ def _label(loaded, arrays, spec):
         have = len(getattr(arrays, f"{part}_labels"))
         if have < whole:
             notes.append(f"{have:,} of {whole:,} {word} records")
-    if "stands_for" in spec:
-        notes.append(f"standing in for {spec['stands_for']}")
+    if "stands_for" in spec or spec["kind"] == "stand_in":
+        notes.append(f"standing in for {spec['stands_for']}" if "stands_for" in spec else "a stand-in")
     return spec["title"] + (f" ({'; '.join(notes)})" if notes else "")
 
 
@@ -200,10 +202,13 @@ def fingerprint(name, *, allow_stand_in=False, manifest=None, **arguments):
     if first is None:
         raise DataUnavailable(f"{table[name]['title']} is not on this machine.\n{how_to_get(name, table)}")
     identity = data_known.identity_of_found(*first, table)
-    if identity is None:  # no hash is known beforehand: it has to be read
-        seen = load(name, allow_stand_in=allow_stand_in, manifest=manifest, offline=True, **arguments).provenance
-        return seen.sha256
-    return fingerprint_of(identity, request)
+    if identity is not None:
+        return fingerprint_of(identity, request)
+    key = (request, *stat_signature(first[0].path))
+    if key not in _read_before:  # no hash is known beforehand: it has to be read, once
+        seen = load(name, allow_stand_in=allow_stand_in, manifest=manifest, offline=True, **arguments)
+        _read_before[key] = seen.provenance.sha256
+    return _read_before[key]
 
 
 def _say(text):

@@ -81,7 +81,10 @@ class Claim:
 def load(path=None):
     """All claims, {id: Claim}, in file order. Refuses unknown fields, repeated ids and values that cannot be judged."""
     path = path or repository() / "data" / "claims.yaml"
-    entries = yaml.safe_load(read_text(path)) or []
+    try:
+        entries = yaml.safe_load(read_text(path)) or []
+    except yaml.YAMLError as error:
+        raise ClaimError(f"claims.yaml cannot be read: {' '.join(str(error).split())}") from error
     claims = {}
     for entry in entries:
         unknown = set(entry) - set(Claim.__dataclass_fields__)

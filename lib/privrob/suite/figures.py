@@ -82,7 +82,7 @@ def left_out(fig):
         for line in ax.get_lines():
             if line.get_transform() != ax.transData:
                 continue  # axhline and the like
-            x, y = (np.asarray(v, dtype=float) for v in (line.get_xdata(), line.get_ydata()))
+            x, y = (np.asarray(v, dtype=float) for v in (line.get_xdata(orig=False), line.get_ydata(orig=False)))
             bad = ~np.isfinite(x) | ~np.isfinite(y)
             bad |= (x <= 0) & (ax.get_xscale() == "log")
             bad |= (y <= 0) & (ax.get_yscale() == "log")
@@ -96,7 +96,7 @@ def drop_empty_legends(fig):
         if ax.get_legend() is None:
             continue
         handles, labels = ax.get_legend_handles_labels()
-        drawn = [h for h in handles if not hasattr(h, "get_ydata") or np.isfinite(np.asarray(h.get_ydata(), float)).any()]
+        drawn = [h for h in handles if not hasattr(h, "get_ydata") or np.isfinite(np.asarray(h.get_ydata(orig=False), float)).any()]
         if len(drawn) < len(handles):
             ax.legend(drawn, [labels[handles.index(h)] for h in drawn])
 

@@ -84,6 +84,7 @@ def prepare(plan, options):
         "cwd": str(repository()),
         "folder": str(folder / "results"),
         "store": str(plan.out / ".cells"),
+        "more_stores": [str(repository() / "results" / ".cells")],
         "stored_rows": str(plan.folder / "rows.csv"),
         "device": options.device,
         "engine": options.engine,

@@ -29,6 +29,7 @@ class Job:
     preset: str = "by hand"
     folder: Path | None = None  # where results are put
     store: Path | None = None  # where cells are kept
+    more_stores: list = field(default_factory=list)  # where equal cells may be taken from
     stored_rows: Path | None = None  # a rows.csv to redraw from when cells are not there
     parameters: dict | None = None  # what was injected; None: nobody asks
     device: str = "auto"
@@ -48,7 +49,8 @@ class Job:
                 known[name] = known.get(name) and Path(known[name])
             return cls(**known)
         base = Path(os.environ.get("PRIVROB_OUT") or repository() / "studies" / "lab")
-        return cls(notebook, folder=base / notebook / "by hand", store=base / ".cells")
+        more = [repository() / "results" / ".cells"]
+        return cls(notebook, folder=base / notebook / "by hand", store=base / ".cells", more_stores=more)
 
 
 def start(notebook, namespace):
@@ -128,7 +130,7 @@ class Run:
             self.use_data(provenance)
         cells = sweeps.make_cells(work, seed=self.seed, common=common)
         stored = self._stored(label) if self.job.redraw else None
-        store = sweeps.Store(self.job.store)
+        store = sweeps.Store(self.job.store, self.job.more_stores)
         try:
             provenance = {"commit": record.commit(), "versions": record.versions()}
             outcome = sweeps.run(

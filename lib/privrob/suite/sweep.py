@@ -121,19 +121,24 @@ def make_cells(work, *, seed, common=None):
 
 
 class Store:
-    """The folder of stored cells. A file that does not check out counts as absent, and is named in ``damaged``."""
+    """The folder of stored cells. A file that does not check out counts as absent, and is named in ``damaged``.
 
-    def __init__(self, folder):
+    Args: folder — where cells are kept;  also — folders that are read, never written (a study takes over equal cells
+    of the reference results).
+    """
+
+    def __init__(self, folder, also=()):
         self.folder = Path(folder)
+        self.folders = [self.folder, *map(Path, also)]
         self.damaged = []
 
     def get(self, cell, *, any_code=False):
         """The stored record of a cell, or None. With ``any_code``, rows of older code serve, marked ``stale``."""
-        record = self._read(self.folder / cell.file, cell)
-        if record is not None or not any_code:
-            return record and {**record, "stale": False}
-        others = self.folder.joinpath(cell.file.parent).glob(f"{cell.identity[:32]}.*.json")
-        for path in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True):
+        for folder in self.folders:
+            if (record := self._read(folder / cell.file, cell)) is not None:
+                return {**record, "stale": False}
+        others = [p for f in self.folders for p in f.joinpath(cell.file.parent).glob(f"{cell.identity[:32]}.*.json")]
+        for path in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True) if any_code else ():
             if (record := self._read(path, cell)) is not None:
                 return {**record, "stale": True}
         return None

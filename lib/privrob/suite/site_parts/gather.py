@@ -1,0 +1,171 @@
+"""What the pages show: the notebooks that count, their files, and every item with its verdict, as text ready for HTML."""
+
+from __future__ import annotations
+
+import functools
+import html
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from privrob.suite import catalogue, claims, index
+
+# verdict: (sign, what it says). The sign and the word carry the meaning; colour only repeats it.
+VERDICTS = {
+    "holds": ("✓", "a statement that an independent computation confirms"),
+    "matches": ("✓", "a printed number that we find again, to half its last digit and two standard errors"),
+    "corrected": ("✎", "wrong as printed; what we use instead holds"),
+    "differs": ("≠", "a printed number that we do not find"),
+    "fails": ("✗", "wrong as printed, and no repair was found"),
+    "trend": ("↗", "only the direction was tried, because the preset or the data set changed the scale"),
+    "not tried": ("–", "needs data or hardware that was not there, or is not in the text"),
+    "open": ("○", "its notebook has no result yet"),
+}
+
+
+@dataclass(frozen=True)
+class Book:
+    """One notebook with the result that counts for it."""
+
+    name: str  # "dplearn/sec2_1_mechanisms"
+    folder: Path
+    result: dict
+
+    @property
+    def document(self):
+        """Key of its document."""
+        return self.name.partition("/")[0]
+
+    @property
+    def short(self):
+        """Its file name without the ending."""
+        return self.name.partition("/")[2]
+
+    @property
+    def files(self):
+        """Where its files stand in the site, from the front page."""
+        return f"files/{self.name}"
+
+    @property
+    def command(self):
+        """What makes this result again."""
+        return f"./run_all.sh {self.name} --preset {self.result['preset']} --fresh"
+
+    def figures(self):
+        """(number, name, caption, endings of the files that are there) of each figure."""
+        for number, drawn in enumerate(self.result["figures"], start=1):
+            endings = [e for e in ("png", "svg", "csv") if (self.folder / f"{drawn['name']}.{e}").is_file()]
+            yield number, drawn["name"], drawn["caption"], endings
+
+
+@dataclass(frozen=True)
+class Shown:
+    """All that the pages are made from."""
+
+    results: Path
+    books: dict  # {notebook: Book}, in the catalogue's order
+    items: list  # every judged item, in the order of claims.yaml
+    waiting: list  # notebooks without a result that counts
+    documents: dict = field(default_factory=dict)  # {key: title} of the documents that have items or notebooks
+
+    def of(self, document):
+        """The items of one document."""
+        return [i for i in self.items if i["id"].startswith(f"{document}/")]
+
+    def books_of(self, document):
+        """The notebooks of one document."""
+        return [b for b in self.books.values() if b.document == document]
+
+
+def gather(results):
+    """Read what there is to show below a results folder."""
+    books = {n: Book(n, folder, result) for n, (folder, result) in index.counted(results).items() if _rendered(folder)}
+    known = claims.load()
+    items = [_item(item, known[item["id"]]) for item in index.judged(results)]
+    waiting = [n for n in catalogue.names() if n not in books]
+    keys = {i["id"].partition("/")[0] for i in items} | {n.partition("/")[0] for n in books}
+    documents = {k: claims.DOCUMENTS.get(k, k) for k in dict.fromkeys([*claims.DOCUMENTS, *sorted(keys)]) if k in keys}
+    return Shown(Path(results), books, items, waiting, documents)
+
+
+def _rendered(folder):
+    return (folder / "notebook.ipynb").is_file()
+
+
+def _item(item, claim):
+    """A judged item with all fields, and its numbers as they are shown."""
+    item = {"spread": None, "agrees": None, "reason": None, "changed": {}, "surprise": False, "expected": "", **item}
+    printed = number(claim.paper, digits=claim.printed_digits)
+    got = number(item["got"]) + (f" ± {number(item['spread'])}" if item["spread"] else "")
+    return {**item, "document": claim.document, "printed": printed, "shown": got}
+
+
+def number(value, *, digits=None):
+    """A value as text: a printed number with its printed digits, any other with six; nothing for nothing."""
+    if isinstance(value, float) and math.isfinite(value) and digits is not None and (value == 0 or abs(value) >= 1e-4):
+        return f"{value:.{max(digits, 0)}f}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(number, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {number(v)}" for k, v in value.items())
+    return index.show(value)
+
+
+def counts(items):
+    """{verdict: how many}, zeros included."""
+    return {v: sum(i["verdict"] == v for i in items) for v in VERDICTS}
+
+
+def reading(item):
+    """What stands behind the verdict's word: direction, reason, what was changed, and any surprise."""
+    words = []
+    if item["verdict"] == "trend":
+        changed = ", ".join(f"{n}: {number(c['paper'])} → {number(c['here'])}" for n, c in item["changed"].items())
+        words.append(f"{'agrees' if item['agrees'] else 'does not agree'}; changed here: {changed}")
+    if item["verdict"] == "not tried":
+        words.append(str(item["reason"]))
+    if item["surprise"]:
+        words.append(f"expected: {item['expected']}")
+    return "; ".join(words)
+
+
+def chip(verdict, count=None):
+    """A verdict as a worded, signed, coloured chip."""
+    sign, meaning = VERDICTS[verdict]
+    number_ = "" if count is None else f' <b class="count">{count}</b>'
+    return (
+        f'<span class="verdict verdict-{verdict.replace(" ", "-")}" title="{html.escape(meaning)}">'
+        f'<span aria-hidden="true">{sign}</span> {verdict}{number_}</span>'
+    )
+
+
+_MARKS = re.compile(r"``?(?P<code>[^`]+)``?|\$(?P<math>[^$\s](?:[^$]*[^$\s])?)\$(?!\d)|\*\*(?P<strong>[^*]+)\*\*")
+
+
+@functools.lru_cache(maxsize=4096)
+def inline(text):
+    """Text of ours as HTML: ``code``, $math$ and **strong** are set, all else is escaped."""
+
+    def mark(match):
+        if match["code"]:
+            return f"<code>{html.escape(match['code'], quote=False)}</code>"
+        if match["math"]:
+            return rf'<span class="math notranslate nohighlight">\({html.escape(match["math"], quote=False)}\)</span>'
+        return f"<strong>{html.escape(match['strong'], quote=False)}</strong>"
+
+    parts, end = [], 0
+    for match in _MARKS.finditer(text):
+        parts += [html.escape(text[end : match.start()], quote=False), mark(match)]
+        end = match.end()
+    return " ".join("".join([*parts, html.escape(text[end:], quote=False)]).split())
+
+
+def attribute(text):
+    """Text for an HTML attribute, on one line."""
+    return html.escape(" ".join(str(text).split()))
+
+
+def raw(text):
+    """HTML inside a MyST page."""
+    return f"``````{{raw}} html\n{text}\n``````"

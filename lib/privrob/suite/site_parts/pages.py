@@ -1,0 +1,238 @@
+"""The pages that are not notebooks: front page, one page a document, all items, all figures. Text in, text out."""
+
+from __future__ import annotations
+
+import html
+import re
+import struct
+
+from privrob.suite import index
+from privrob.suite.site_parts import gather
+
+RERUN = {
+    "./run_all.sh": "everything, in minutes; what is up to date is not run again",
+    "./run_all.sh '{document}/*' --preset smoke": "some notebooks, in seconds, on synthetic data",
+    "./run_all.sh {notebook} -p {name} {value}": "one notebook with a changed parameter: a study of yours",
+}
+
+
+def every(shown, *, api=True):
+    """{file name: text} of the pages, MyST throughout."""
+    found = {"index.md": front(shown, api=api), "claims.md": items_page(shown), "figures.md": figures_page(shown)}
+    for key in shown.documents:
+        found[f"{key}/index.md"] = document_page(shown, key)
+    return found
+
+
+def toctree(entries, *, caption=""):
+    """A hidden table of contents: it only fills the navigation."""
+    head = f":caption: {caption}\n" if caption else ""
+    return "```{toctree}\n:hidden:\n" + head + "\n" + "\n".join(entries) + "\n```"
+
+
+# ------------------------------------------------------------------------------------------------------- front page
+
+
+def front(shown, *, api):
+    """What the suite is, what came out, figures to go in by, and how to run it again."""
+    found = gather.counts(shown.items)
+    groups = {
+        "hold or match": ("holds", "matches"),
+        "were corrected": ("corrected",),
+        "differ or fail": ("differs", "fails"),
+        "only a trend": ("trend",),
+        "not tried, or open": ("not tried", "open"),
+    }
+    tiles = "".join(
+        f'<a class="tile tile-{verdicts[0].replace(" ", "-")}" href="claims.html#verdict={"+".join(_hash(v) for v in verdicts)}">'
+        f"<b>{sum(found[v] for v in verdicts)}</b> {words}</a>"
+        for words, verdicts in groups.items()
+    )
+    table = index.summary_table(shown.results, link="")
+    table = re.sub(r"\(([^()\s]+)/(?:paper|laptop)/notebook\.ipynb\)", r"(\1.ipynb)", table)
+    documents = [f"{_short(title, key)} <{key}/index>" for key, title in shown.documents.items()]
+    parts = [
+        "# privrob",
+        gather.raw(
+            '<p class="lead">Five documents on private <em>and</em> robust machine learning, reproduced: every theorem is checked '
+            "by an independent computation, every printed number has a verdict, and each study can be run again, or changed, "
+            f'with one command.</p><p class="tiles"><a class="tile" href="claims.html"><b>{len(shown.items)}</b> items judged</a>'
+            f"{tiles}</p>"
+        ),
+        "## What came out",
+        table,
+        "[All items](claims.md), with what was printed, what we got, and why.",
+        "## Figures to start from",
+        gather.raw(gallery([next((b, *f) for f in b.figures()) for b in shown.books.values() if b.result["figures"]])),
+        "[All figures](figures.md)",
+        "## Run it again",
+        _rerun(shown),
+        "## How a verdict is reached",
+        gather.raw(_legend()),
+        toctree(documents, caption="Documents"),
+        toctree(["All items <claims>", "All figures <figures>"], caption="Across documents"),
+    ]
+    return "\n\n".join([*parts, toctree(["Reference <api/index>"], caption="Library")] if api else parts) + "\n"
+
+
+def _rerun(shown):
+    """Three commands that can be pasted, made for a notebook that is really here."""
+    book = next((b for b in shown.books.values() if b.result["parameters"]), next(iter(shown.books.values())))
+    numbers = [(n, v) for n, v in book.result["parameters"].items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    name, value = ([(n, v) for n, v in numbers if n != "seed"] or numbers or [("seed", 0)])[0]
+    fill = {"document": book.document, "notebook": book.short, "name": name, "value": f"{value * 2 or 1:g}"}
+    lines = {command.format(**fill): words for command, words in RERUN.items()}
+    rows = "".join(f"<dt><code>{html.escape(c)}</code></dt><dd>{w}</dd>" for c, w in lines.items())
+    return gather.raw(f'<dl class="commands">{rows}</dl>')
+
+
+def _legend():
+    rows = "".join(f"<div><dt>{gather.chip(v)}</dt><dd>{html.escape(m)}</dd></div>" for v, (_, m) in gather.VERDICTS.items())
+    return (
+        "<p>One rule decides every verdict from what the notebook got and what the document prints; it is the same for our "
+        f'successes and for our failures.</p><dl class="legend">{rows}</dl>'
+    )
+
+
+def _hash(verdict):
+    return verdict.replace(" ", "-")
+
+
+def _short(title, key):
+    return f"{key} — {title.partition(':')[0].replace('<', '').replace('>', '')}"
+
+
+# -------------------------------------------------------------------------------------------------------- documents
+
+
+def document_page(shown, key):
+    """One document: how its items came out, its notebooks, and what is still to come."""
+    items, books = shown.of(key), shown.books_of(key)
+    chips = " ".join(gather.chip(v, n) for v, n in gather.counts(items).items() if n)
+    parts = [
+        f"# {key} — {shown.documents[key]}",
+        gather.raw(f'<p class="document-verdicts"><a href="../claims.html#doc={key}">{chips}</a> — {len(items)} items</p>'),
+    ]
+    for book in books:
+        parts.append(gather.raw(_notebook_card(book)))
+    if not books:
+        parts.append("The notebooks of this document are to come; its items are listed and stand as open.")
+    left = [n for n in shown.waiting if n.startswith(f"{key}/")]
+    if left:
+        parts += ["## Not run yet", "\n".join(f"- `./run_all.sh {n}`" for n in left)]
+    if books:
+        parts.append(toctree([b.short for b in books]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _notebook_card(book):
+    result = book.result
+    chips = " ".join(gather.chip(v, n) for v, n in gather.counts(result["claims"]).items() if n)
+    figure = next(book.figures(), None)
+    image = _image(book, *figure, up="../") if figure and "png" in figure[3] else ""
+    data = ", ".join(d["label"] for d in result["data"]) or "no data needed"
+    about = f"preset {result['preset']}, {result['device']['name']}, {index.seconds(result['run']['seconds'])}, {data}"
+    return (
+        f'<section class="book"><div><p class="book-title"><a href="{book.short}.html">{gather.inline(result["title"])}</a></p>'
+        f"<p>{chips}</p><p>{html.escape(result['summary'])}</p>"
+        f'<p class="quiet">{html.escape(about)}</p></div>'
+        + (f'<a href="{book.short}.html" tabindex="-1" aria-hidden="true">{image}</a>' if image else "")
+        + "</section>"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- figures
+
+
+def figures_page(shown):
+    """Every figure of every notebook, by document."""
+    parts = ["# All figures"]
+    for key, title in shown.documents.items():
+        drawn = [(book, *figure) for book in shown.books_of(key) for figure in book.figures()]
+        if drawn:
+            parts += [f"## {key} — {title}", gather.raw(gallery(drawn))]
+    if len(parts) == 1:
+        parts.append("No notebook has drawn a figure yet.")
+    return "\n\n".join(parts) + "\n"
+
+
+def gallery(drawn):
+    """Figures as a grid; each leads to its place in its notebook."""
+    found = []
+    for book, number, name, caption, endings in drawn:
+        if "png" not in endings:
+            continue
+        place = f"{book.name}.html#figure-{gather.attribute(name)}"
+        kinds = " · ".join(f'<a href="{book.files}/{name}.{e}">{e}</a>' for e in endings)
+        found.append(
+            f'<figure><a href="{place}">{_image(book, number, name, caption, endings)}</a><figcaption>'
+            f'<a class="figure-from" href="{place}">{gather.inline(book.result["title"])}, Figure {number}</a> '
+            f'{gather.inline(caption)} <span class="figure-files">{kinds}</span></figcaption></figure>'
+        )
+    return f'<div class="gallery">{"".join(found)}</div>' if found else "<p>No figure yet.</p>"
+
+
+def _image(book, number, name, caption, endings, *, up=""):
+    width, height = png_size((book.folder / f"{name}.png").read_bytes())
+    return (
+        f'<img src="{up}{book.files}/{name}.png" alt="{gather.attribute(caption)}" loading="lazy" '
+        f'width="{width}" height="{height}">'
+    )
+
+
+def png_size(data):
+    """(width, height) of a PNG, from its header."""
+    return struct.unpack(">II", data[16:24])
+
+
+# ------------------------------------------------------------------------------------------------------------ items
+
+
+def items_page(shown):
+    """Every item as one table; a script on the page narrows it down, without the script it is all there."""
+    found = gather.counts(shown.items)
+    documents = "".join(f'<option value="{k}">{k} — {html.escape(t)}</option>' for k, t in shown.documents.items())
+    boxes = "".join(
+        f'<label><input type="checkbox" name="verdict" value="{_hash(v)}">{gather.chip(v, n)}</label>' for v, n in found.items() if n
+    )
+    form = (
+        '<form id="items-filter" class="items-filter" role="search" hidden><div class="items-fields">'
+        f'<label>Document <select name="doc"><option value="">all</option>{documents}</select></label>'
+        '<label>Words <input type="search" name="q" placeholder="theorem, notebook, note …" autocomplete="off"></label>'
+        '<button type="reset">Show all</button></div>'
+        f'<fieldset><legend>Verdict</legend>{boxes}</fieldset><p id="items-count" role="status"></p></form>'
+    )
+    heads = ("item", "the document says", "printed", "we got", "verdict", "from", "note")
+    head = "".join(f'<th scope="col">{h}</th>' for h in heads)
+    body = "\n".join(_row(shown, item) for item in shown.items)
+    table = (
+        f'<div class="items-box"><table class="items" id="items"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+    )
+    return f"# All items\n\n{gather.raw(form + table)}\n"
+
+
+def _row(shown, item):
+    cells = {
+        "item": f'<a class="item-id" href="#{item["id"]}">{html.escape(item["id"])}</a><br>{gather.inline(item["where"])}',
+        "the document says": gather.inline(item["text"]),
+        "printed": gather.inline(item["printed"]),
+        "we got": gather.inline(item["shown"]),
+        "verdict": gather.chip(item["verdict"]) + _small(gather.reading(item)),
+        "from": _from(shown, item),
+        "note": gather.inline(item["note"] or ""),
+    }
+    body = "".join(f'<td data-head="{h}">{c}</td>' for h, c in cells.items() if c or h in ("item", "verdict"))
+    body = "".join(f'<td data-head="{h}"{"" if c else " class=empty"}>{c}</td>' for h, c in cells.items())
+    marks = f'data-doc="{item["document"]}" data-verdict="{_hash(item["verdict"])}" data-nb="{html.escape(item["notebook"])}"'
+    return f'<tr id="{html.escape(item["id"])}" {marks}>{body}</tr>'
+
+
+def _small(text):
+    return f'<span class="reading">{gather.inline(text)}</span>' if text else ""
+
+
+def _from(shown, item):
+    name = html.escape(item["notebook"])
+    if item["notebook"] not in shown.books:
+        return f'{name} <span class="reading">to come</span>'
+    return f'<a href="{name}.html">{name}</a><span class="reading">preset {html.escape(item["preset"])}</span>'
