@@ -1,5 +1,6 @@
 """A toy repository for tests of the driver: real notebooks, real claims, cells of a few milliseconds."""
 
+import contextlib
 import json
 import os
 import signal
@@ -60,21 +61,37 @@ def notebook(name, *, parameters=PARAMETERS, extra=(), close=CLOSE):
     return node
 
 
+def small(name, body, *, figures=(), claims=("true",)):
+    """A toy notebook without a sweep or a figure: it starts, runs ``body``, hands in, saves."""
+    parameters = "scale: float = 2.0  # factor\nseed: int = 0  # root seed"
+    short = name.partition("/")[2]
+    close = [f'run.theorem("dplearn/{short}_{c}", holds=True)' for c in claims]
+    node = notebook(name, parameters=parameters, close="\n".join([*close, "run.save()"]))
+    start = SETUP.replace("{name}", name).replace("print(names, loud, dataset)", "print(scale)")
+    node.metadata["privrob"]["figures"] = list(figures)
+    for cell, source in zip(node.cells[2:], [start, body]):
+        cell["source"] = source
+    node.cells = node.cells[:4] + node.cells[-1:]
+    return node
+
+
 class House:
     """A repository below ``root`` with notebooks dplearn/sec1_toy and dplearn/sec2_toy."""
 
     def __init__(self, root, names=("dplearn/sec1_toy", "dplearn/sec2_toy")):
         self.root, self.names = Path(root), names
         (self.root / "data").mkdir(parents=True)
+        self.claims = []
         for name in names:
-            self.write(name, notebook(name))
-        claims = [
-            {**claim, "id": f"dplearn/{n.partition('/')[2]}_{claim['id']}", "where": "Toy", "notebook": n}
-            for n in names
-            for claim in CLAIMS
-        ]
-        (self.root / "data" / "claims.yaml").write_text(yaml.safe_dump(claims), encoding="utf-8")
+            self.add(name, notebook(name))
         self.presets({"smoke": {"_minutes": 5, names[0]: {"num_cells": 3}}, "laptop": None, "paper": None})
+
+    def add(self, name, node, claims=CLAIMS):
+        """Write a notebook and its claims."""
+        self.write(name, node)
+        short = name.partition("/")[2]
+        self.claims += [{**c, "id": f"dplearn/{short}_{c['id']}", "where": "Toy", "notebook": name} for c in claims]
+        (self.root / "data" / "claims.yaml").write_text(yaml.safe_dump(self.claims), encoding="utf-8")
 
     def presets(self, table):
         """Write presets.yaml."""
@@ -109,6 +126,37 @@ class House:
         process = self.start(*arguments, **kwargs)
         out, _ = process.communicate(timeout=timeout)
         return process.returncode, out
+
+    def processes(self):
+        """Processes that belong to this house: its path stands in their command line or environment."""
+        import psutil
+
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(psutil.Error):
+                named = str(self.root) in " ".join(process.info["cmdline"] or [])
+                if process.pid != os.getpid() and (named or process.environ().get("PRIVROB_ROOT") == str(self.root)):
+                    found.append(process)
+        return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+    def assert_no_orphans(self, seconds=10):
+        """No process of this house is left after a while."""
+        end = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not left, [p.cmdline() for p in left]
+
+    def result(self, name, preset="smoke", out=None):
+        """A notebook's result.json, without what may differ between two runs."""
+        result = json.loads(((out or self.results) / name / preset / "result.json").read_text(encoding="utf-8"))
+        del result["run"]
+        return result
+
+    def kept(self, name, preset="smoke", out=None):
+        """{file: bytes} of a notebook's results, without the ``run`` part of result.json."""
+        folder = (out or self.results) / name / preset
+        files = {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
+        return {**files, "result.json": json.dumps(self.result(name, preset, out), sort_keys=True)}
 
     def wait_for(self, condition, seconds=60):
         """Wait until ``condition()`` is true."""

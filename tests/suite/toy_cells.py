@@ -53,3 +53,39 @@ def with_data(settings, *, streams):
 
 
 with_data.data = lambda settings: {"toy": settings["sha"]}
+
+
+def leave(settings, *, streams):
+    """Asks to end the process, politely."""
+    raise SystemExit(0)
+
+
+def who(settings, *, streams):
+    """The process that computed it, and how many threads BLAS would use there."""
+    from threadpoolctl import threadpool_info
+
+    return [{"pid": os.getpid(), "threads": max([p["num_threads"] for p in threadpool_info()], default=1)}]
+
+
+def not_rows(settings, *, streams):
+    """Returns what no row is."""
+    return {"value": 1}
+
+
+def _wrong_batch(many, *, streams):
+    return [[{"square": 0.0}]]
+
+
+def odd(settings, *, streams):
+    """Its batch forgets cells; alone it is right."""
+    return [{"square": streams.numpy("draw").normal() ** 2}]
+
+
+odd.batch = _wrong_batch
+odd.batch_key = lambda settings: "same"
+
+
+def matrix(settings, *, streams):
+    """Sums whose last digits depend on their order: a product of matrices."""
+    a = streams.numpy("a").normal(size=(300, 300))
+    return [{"trace": float((a @ a.T @ a).trace()), "sum": float(a.sum())}]

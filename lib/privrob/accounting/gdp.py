@@ -79,13 +79,9 @@ def epsilon_of(delta, *, gdp_mu):
     if open_.any():
         log_target, mu = np.log(delta[open_]) - _SLACK, mu[open_]
         high = mu * np.sqrt(-2 * log_target) + mu**2 / 2  # there δ is at most Φ(−t) ≤ exp(−t²/2) = target
-        found = elementwise.find_root(
-            lambda e, m, goal: _log_delta(e, m) - goal,
-            (np.zeros_like(high), high * (1 + 1e-9)),
-            args=(mu, log_target),
-            tolerances={"xrtol": 1e-13, "xatol": 0.0},
+        result[open_] = _root(
+            lambda e, m, goal: goal - _log_delta(e, m), np.zeros_like(high), high * (1 + 1e-9), mu, log_target, safe=1
         )
-        result[open_] = np.maximum(*found.bracket)  # δ falls with ε: the right end is the safe one
     return result.reshape(shape)[()]
 
 
@@ -120,13 +116,7 @@ def noise_multiplier_of(epsilon, *, delta):
         high[short] *= 2
     while (far := _log_delta(epsilon, low) > log_target).any():
         low[far] /= 8
-    found = elementwise.find_root(
-        lambda m, e, goal: _log_delta(e, m) - goal,
-        (low, high),
-        args=(epsilon, log_target),
-        tolerances={"xrtol": 1e-13, "xatol": 0.0},
-    )
-    mu = np.minimum(*found.bracket)  # δ grows with μ: the left end is the safe one
+    mu = _root(lambda m, e, goal: goal - _log_delta(e, m), low, high, epsilon, log_target, safe=-1)
     return (1 / mu).reshape(shape)[()]
 
 
@@ -160,6 +150,15 @@ def textbook_delta(epsilon, *, delta):
         raise ValueError(f"epsilon must be positive, got epsilon={epsilon}")
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
     return delta_of(epsilon, gdp_mu=1 / _textbook(epsilon, delta))
+
+
+def _root(function, low, high, *arguments, safe):
+    """A root of a monotone function, moved towards larger (safe = 1) or smaller (-1) values until it isn't negative."""
+    root = elementwise.find_root(function, (low, high), args=arguments, tolerances={"xrtol": 1e-15, "xatol": 0.0}).x
+    step = np.finfo(np.float64).eps
+    while (short := function(root, *arguments) < 0).any():
+        root, step = np.where(short, root * (1 + safe * step), root), 2 * step
+    return root
 
 
 def _textbook(epsilon, delta):

@@ -4,13 +4,13 @@ One training step of the private algorithms needs, for a weight rule w that look
 
 .. math:: n_i = \lVert \nabla_\theta \ell_i \rVert_2, \qquad \sum_i w(n)_i \, \nabla_\theta \ell_i .
 
-The forward pass keeps each layer's input a and output z; one ``autograd.grad`` to the outputs gives :math:`\partial\ell/\partial z`
-(no weight gradient is formed there). From a and ∂ℓ/∂z come the norms, layer by layer, and then the weighted sum: a second
-backward pass isn't needed, and what the norms computed is used again.
+The forward pass keeps each layer's input a and output z; one ``autograd.grad`` to the outputs gives ∂ℓ/∂z (no weight
+gradient is formed there). From a and ∂ℓ/∂z come the norms, layer by layer, and then the weighted sum: a second backward
+pass isn't needed, and what the norms computed is used again.
 
 * Linear: :math:`n^2 = \lVert\partial z\rVert^2 (\lVert a\rVert^2 + 1)`; nothing per example is formed.
-* Linear on sequences and Conv2d: the per-example gradient :math:`G_i = \partial z_i^T A_i` (A: the patches), or the Gram form
-  :math:`\langle A_i A_i^T, \partial z_i \partial z_i^T \rangle` where positions are few and that is cheaper.
+* Linear on sequences and Conv2d: the per-example gradient :math:`G_i = \partial z_i^T A_i` (A: patches), or the Gram
+  form :math:`\langle A_i A_i^T, \partial z_i \partial z_i^T \rangle` where positions are few and that is cheaper.
 * Any other layer with parameters of its own: a vector-Jacobian product per example, under ``vmap``.
 """
 
@@ -172,7 +172,7 @@ def _cross_entropy(outputs, targets):
 
 
 def _squares(tensor):
-    """Squared norm of each example, float64, whatever the size of the entries (float32 squares would over- and underflow)."""
+    """Squared norm of each example, float64: entries whose float32 squares leave the range are taken again."""
     flat = tensor.flatten(1)
     if flat.dtype == torch.float64:
         return (flat * flat).sum(1)
@@ -212,7 +212,7 @@ class _Layer:
         self.module, self.own, self.space = module, {name: position for position, name in own}, space
 
     def _gram(self, entered, grad):
-        """Squares from products over positions: entered (B, T, D), grad (B, T, O); T²(D + O) operations, T·D·O directly.
+        """Squares from products over positions, entered (B, T, D) and grad (B, T, O): T²(D + O) operations, not T·D·O.
 
         In float64: where positions cancel, rounding must not make a norm come out too small.
         """

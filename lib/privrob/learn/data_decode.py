@@ -118,7 +118,12 @@ def read_idx_set(view, source):
         want = 3 if role.endswith("images") else 1
         if arrays[role].ndim != want:
             raise DataCorrupt(f"{shown} must have {want} axes, got shape {arrays[role].shape}")
+        if arrays[role].dtype != np.uint8:
+            raise DataCorrupt(f"{shown} must hold uint8 values, got {arrays[role].dtype}")
     if "folds" in arrays:
+        sizes = {role: len(array) for role, array in arrays.items()}
+        if len(set(sizes.values())) > 1:
+            raise DataCorrupt(f"{view.shown} must hold as many images as labels and folds, got {sizes}")
         test = arrays["folds"] == source.form["test_fold"]
         for part, keep in (("train", ~test), ("test", test)):
             arrays[f"{part}_images"], arrays[f"{part}_labels"] = arrays["images"][keep], arrays["labels"][keep]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import glob
 import hashlib
 import os
 import sys
+import time
 import zlib
 from pathlib import Path
+
+STALE_SECONDS = 3600  # an unfinished file this old belongs to nobody
 
 
 class DataUnavailable(RuntimeError):
@@ -118,6 +122,10 @@ def write_atomically(path, write):
 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # by a run that was killed
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                left.unlink()
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -91,6 +91,8 @@ def list_tree(view, *, inside="", classes=None):
             raise DataCorrupt(
                 f"{view.shown}: {listed} must name each training class once, differs in {', '.join(odd) or 'a repeat'}"
             )
+        if len(classes) < 2:
+            raise DataCorrupt(f"{view.shown} must hold at least 2 classes, got only {classes[0]!r}")
         if test is not None:
             strange = sorted({one for one, _, _ in found[test]} - here)
             if strange:

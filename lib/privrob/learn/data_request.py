@@ -95,9 +95,7 @@ def _synthetic_request(out, manifest):
     shape, classes = data_synthetic.DEFAULT_SHAPE, data_synthetic.DEFAULT_CLASSES
     if like:
         table = read_manifest(manifest)
-        spec = table[
-            checks.choice("name", like, list(table), hint=f"got name={out.name!r}; a set's name follows the colon")
-        ]
+        spec = table[checks.choice("name", like, list(table))]
         shape, classes = tuple(spec["shape"]), len(spec["classes"])
     if out.variant is not None:
         raise ValueError(f"variant must be left out for {out.name!r}, got variant={out.variant!r}")
@@ -159,7 +157,7 @@ def reduce_arrays(arrays, request):
         have = len(out[f"{part}_labels"])
         if count is None:
             continue
-        checks.integer(argument, count, high=have, hint=f"the {part} part has no more")
+        checks.integer(argument, count, low=0, high=have, hint=f"the {part} part has no more")
         if count < have:
             order = spread_order(out[f"{part}_labels"], Streams(request.seed, "reduce").numpy(part))
             keep = np.sort(order[:count])

@@ -5,6 +5,7 @@ The order is fixed, and a file that is there and wrong is an error, never a reas
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 from dataclasses import dataclass, replace
@@ -300,6 +301,8 @@ def try_decoded(path):
         return read_decoded(path)
     except DataCorrupt as error:
         notice(f"{error}: decoding again")
+        with contextlib.suppress(OSError):
+            path.unlink()
         return None
 
 

@@ -5,6 +5,7 @@ No layer mixes the examples of a batch, so that every model has per-example grad
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -16,7 +17,7 @@ ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 def tutorial_cnn(in_shape, num_classes, activation):
-    """Two convolutions and two dense layers: the network of the usual DP-SGD tutorials, 26,010 parameters on 28x28 digits."""
+    """Two convolutions, two dense layers: the network of the usual DP-SGD tutorials, 26,010 parameters on digits."""
     channels, height, width = in_shape
 
     def size(n):  # conv 8, stride 2, padding 3; pool 2, stride 1; conv 4, stride 2; pool 2, stride 1
@@ -42,7 +43,7 @@ def mlp(in_shape, num_classes, activation, hidden=(1000,)):
     """Dense layers only; one hidden layer of 1,000 units is the network of Abadi et al. (2016), less its PCA."""
     widths = [math.prod(in_shape), *(checks.integer("hidden", h, low=1) for h in hidden)]
     layers = [nn.Flatten()]
-    for inner, outer in zip(widths, widths[1:]):
+    for inner, outer in itertools.pairwise(widths):
         layers += [nn.Linear(inner, outer), activation()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
 

@@ -1,8 +1,8 @@
 r"""Additive noise on the answer of a query: the Laplace and the Gaussian mechanism.
 
-Sensitivities are part of a mechanism, so that the noise itself stays in the units of the query. Both guarantees hold for
-every neighbouring relation that the sensitivity was taken over; the relation is asked for all the same, and a mechanism
-that is applied to a sample states its guarantees through the accountants of sampling, not here.
+Sensitivities are part of a mechanism, so that the noise itself stays in the units of the query. Both guarantees hold
+for every neighbouring relation that the sensitivity was taken over; the relation is asked for all the same, and a
+mechanism that is applied to a sample states its guarantees through the accountants of sampling, not here.
 
 The noise is drawn in float64. That is right for studies; a service that answers strangers also needs noise whose last
 bits give nothing away.
@@ -108,6 +108,11 @@ class Laplace:
         small = np.log1p(first * expm1_minus(near[0]) + second * expm1_minus(-near[1])) / (a - 1)
         return np.where(a * eps < 1.0, small, large)
 
+    def kl(self, *, neighbouring, sampling):
+        r"""Kullback–Leibler divergence, the Rényi curve's limit at order 1: :math:`e^{-\epsilon} - 1 + \epsilon`."""
+        _unsampled(neighbouring, sampling)
+        return float(expm1_minus(-self.pure_epsilon)) if math.isfinite(self.pure_epsilon) else math.inf
+
     def tradeoff(self, type1, *, neighbouring, sampling):
         """Smallest type-II error at each type-I error. Exact; of all shifts with l1 norm Δ, one coordinate by Δ is the
         worst: δ(ε) is Schur-convex in the shifts.
@@ -208,6 +213,11 @@ class Gaussian:
         _unsampled(neighbouring, sampling)
         orders = checks.orders(orders)
         return orders * (self.gdp_mu**2 / 2) if self.gdp_mu else np.zeros_like(orders)
+
+    def kl(self, *, neighbouring, sampling):
+        """Kullback–Leibler divergence, the Rényi curve's limit at order 1: μ²/2."""
+        _unsampled(neighbouring, sampling)
+        return self.gdp_mu**2 / 2
 
     def tradeoff(self, type1, *, neighbouring, sampling):
         """Smallest type-II error at each type-I error: exact."""

@@ -50,7 +50,8 @@ def place(kind):
     name = ".venv" if kind == "venv" else ".conda-env"
     if os.access(ROOT, os.W_OK):
         return ROOT / name
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/tmp") / ".cache")
+    home = os.environ.get("HOME") or ""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(home if os.access(home, os.W_OK) else "/tmp") / ".cache")
     return cache / f"privrob-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}" / name
 
 

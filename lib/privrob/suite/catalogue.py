@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from privrob import checks
 from privrob.suite import claims as claims_
 from privrob.suite import guard, record
 from privrob.suite.files import digest, read_text
@@ -47,12 +48,22 @@ def select(patterns):
 
 def presets():
     """{preset: {notebook: {parameter: value}}} of notebooks/presets.yaml, checked against the notebooks that exist."""
-    table = yaml.safe_load(read_text(repository() / "notebooks" / "presets.yaml"))
+    try:
+        table = yaml.safe_load(read_text(repository() / "notebooks" / "presets.yaml"))
+    except (OSError, yaml.YAMLError) as error:
+        raise guard.ParameterError(f"presets.yaml cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(table, dict) or not all(isinstance(e, (dict, type(None))) for e in table.values()):
+        raise guard.ParameterError("presets.yaml must map each preset to its notebooks, and each notebook to its changes")
     every = names()
     for preset, entries in table.items():
-        for name in entries or {}:
-            if name != LIMIT and name not in every:
-                raise guard.ParameterError(guard.unknown(name, every, where=f"presets.yaml, {preset}", what="notebook"))
+        for name, changes in (entries or {}).items():
+            where = f"presets.yaml, {preset}"
+            if name == LIMIT:
+                checks.positive(f"{where}: {LIMIT}", changes)
+            elif name not in every:
+                raise guard.ParameterError(guard.unknown(name, every, where=where, what="notebook"))
+            elif not isinstance(changes, (dict, type(None))):
+                raise guard.ParameterError(f"{where}: {name} must hold 'parameter: value' pairs, got {changes!r}")
     return table
 
 
@@ -124,6 +135,7 @@ def plans(patterns, *, preset, out, overrides=()):
     if preset not in table:
         known = ", ".join(table)
         raise guard.ParameterError(f"--preset must be one of {known}, got {preset!r}")
+    claims_.load()  # wrong entries are told before anything runs
     sources = [guard.read(repository() / "notebooks" / f"{n}.ipynb", n) for n in select(patterns)]
     known = {name for s in sources for name in s.defaults}
     for name, _ in overrides:
@@ -134,7 +146,8 @@ def plans(patterns, *, preset, out, overrides=()):
         values = guard.check(source, (table[preset] or {}).get(source.name) or {})
         for name, text in overrides:
             if name in source.defaults:
-                values[name] = guard.parse_text(text, source.defaults[name], where=f"-p {name}")
+                value = guard.parse_text(text, source.defaults[name], where=f"-p {name}")
+                values |= guard.check(source, {name: value})
             else:
                 notices.append(f"{source.name} has no parameter {name!r}; it runs without that change.")
         changes = {k: v for k, v in values.items() if digest(v) != digest(source.defaults[k])}

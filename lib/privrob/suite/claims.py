@@ -13,9 +13,11 @@ A notebook hands in what it got; the verdict is decided here:
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import yaml
 
@@ -37,6 +39,10 @@ DOCUMENTS = {
 
 class ClaimError(ValueError):
     """An entry of claims.yaml, or a result handed in for it, that cannot be judged."""
+
+
+def _is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Claim:
         allowed = ("matches", "differs") if self.kind == "number" else ("holds", "corrected", "fails")
         if self.expected not in (*allowed, "not tried"):
             fail(f"expected must be one of {', '.join(allowed)} or 'not tried', got {self.expected!r}")
-        if self.kind == "number" and not (isinstance(self.paper, numbers.Real) and isinstance(self.printed_digits, int)):
+        if self.kind == "number" and not (_is_number(self.paper) and isinstance(self.printed_digits, int)):
             fail("a number needs 'paper' (the printed value) and 'printed_digits' (digits after the point)")
 
     @property
@@ -80,13 +86,21 @@ class Claim:
 
 def load(path=None):
     """All claims, {id: Claim}, in file order. Refuses unknown fields, repeated ids and values that cannot be judged."""
-    path = path or repository() / "data" / "claims.yaml"
+    path = Path(path or repository() / "data" / "claims.yaml")
     try:
-        entries = yaml.safe_load(read_text(path)) or []
-    except yaml.YAMLError as error:
+        stat = path.stat()
+        return dict(_load(path, stat.st_mtime_ns, stat.st_size))
+    except (OSError, yaml.YAMLError) as error:
         raise ClaimError(f"claims.yaml cannot be read: {' '.join(str(error).split())}") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _load(path, mtime_ns, size):  # the stat values are only part of the cache's key
+    entries = yaml.load(read_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or []
     claims = {}
     for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
+            raise ClaimError(f"claims.yaml: each entry needs an id that is text, got {str(entry)[:80]!r}")
         unknown = set(entry) - set(Claim.__dataclass_fields__)
         if unknown:
             raise ClaimError(f"claims.yaml, {entry.get('id')}: unknown field(s) {', '.join(sorted(unknown))}")
@@ -138,8 +152,8 @@ def judge(claim, evidence, *, parameters, data):
         return _result(claim, evidence, "not tried", reason="needs data", changed=changed)
     if claim.kind == "number":
         got, spread = evidence["got"], evidence.get("spread") or 0.0
-        if not isinstance(got, numbers.Real) or math.isnan(got) or math.isnan(spread) or spread < 0:
-            raise ClaimError(f"{claim.id}: needs a number and a standard error >= 0, got {got!r} and {spread!r}")
+        if not _is_number(got) or math.isnan(got) or not _is_number(spread) or not 0 <= spread < math.inf:
+            raise ClaimError(f"{claim.id}: needs a number and a finite standard error >= 0, got {got!r} and {spread!r}")
         if changed:
             if evidence.get("agrees") is None:
                 raise ClaimError(f"{claim.id}: {', '.join(changed)} changed, so hand in agrees=True or False (the direction)")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
-from privrob.suite.files import Locked
+from privrob.suite.files import Locked, NoSpace, digest
 from privrob.suite.sources import repository
 
 RUN_HELP = """\
@@ -45,19 +46,27 @@ def main(argv=None):
     except (Refused, Locked, ValueError) as error:  # ParameterError, ClaimError and argument checks are ValueErrors
         print(f"refused: {error}", file=sys.stderr)
         return 2
+    except NoSpace as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
 
 def _parser(name, description, **kwargs):
-    return argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=f"./run_all.sh {name}".strip(),
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         **kwargs,
     )
+    parser._negative_number_matcher = re.compile(r"-\.?\d|-inf$")  # so that -p shift -1e-5 is a value, not an option
+    return parser
 
 
 def _selection(parser):
@@ -74,9 +83,10 @@ def _out(arguments):
         return Path(arguments.out).expanduser().resolve()
     if arguments.overrides:
         words = "_".join(f"{n}={v}" for n, v in sorted(arguments.overrides))
-        safe = "".join(c if c.isalnum() or c in "._=+-" else "-" for c in words)[:80]
+        safe = "".join(c if c.isalnum() or c in "._=+-" else "-" for c in words)
+        safe = safe if safe == words and len(safe) <= 80 else f"{safe[:70]}.{digest(words)[:8]}"
         return repository() / "studies" / safe
-    return repository() / "results"
+    return (repository() / "results").resolve()
 
 
 def run(argv):
@@ -120,8 +130,9 @@ def _run(plans, notices, a, out):
         if waiting and device == "cpu" and a.device != "cpu":
             raise Refused(f"preset {a.preset} of {', '.join(waiting)} wants a GPU and none is here; --device cpu runs it anyway, slowly")
     files.check_writable(out)
-    reference = out == repository() / "results"
-    if reference and a.overrides:
+    home = (repository() / "results").resolve()
+    reference = out == home
+    if a.overrides and out.is_relative_to(home):
         raise Refused("changed parameters do not go to results/, which holds the reference results; leave --out away, or give another")
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
     with files.lock(out, purpose=f"./run_all.sh {' '.join(a.notebooks)}".strip()):

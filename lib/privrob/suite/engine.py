@@ -11,6 +11,7 @@ import contextlib
 import multiprocessing
 import os
 import queue
+import re
 import threading
 import traceback
 from concurrent.futures import Executor, Future
@@ -40,7 +41,7 @@ def workers():
 def check_spec(spec):
     """``local``, ``dask`` or ``dask://host:port``; anything else is refused before any work."""
     text = str(spec)
-    if text not in ("local", "dask") and not (text.startswith("dask://") and text.removeprefix("dask://").count(":") == 1):
+    if text not in ("local", "dask") and not re.fullmatch(r"dask://([^:/\s]+|\[[0-9a-fA-F:]+\]):\d{1,5}", text):
         raise ValueError(f"--engine must be local, dask or dask://host:port, got {text!r}")
     if text.startswith("dask"):
         try:
@@ -76,11 +77,11 @@ def open_executor(spec="local", num_workers=None):
 
 
 def connect(address, spec):
-    """A dask client of the scheduler at ``address`` (or of a cluster object); no answer within 15 s is refused."""
+    """A dask client of the scheduler at ``address`` (or of a cluster object); no answer within 8 s is refused."""
     from distributed import Client
 
     try:
-        return Client(address, timeout="15s", set_as_default=False)
+        return Client(address, timeout="8s", set_as_default=False)
     except OSError as error:
         raise ValueError(f"--engine {spec}: no scheduler answers there ({error}); start one with 'dask scheduler'") from error
 
@@ -93,12 +94,12 @@ class LocalExecutor(Executor):
 
     def __init__(self, num_workers):
         self._queue = queue.SimpleQueue()
-        self._stop = threading.Event()
+        self._stop, self._closed = threading.Event(), False
         self._threads, self._limit, self._lock = [], num_workers, threading.Lock()
 
     def submit(self, fn, /, *args, **kwargs):
         """Run ``fn(*args, **kwargs)`` on a worker; the usual Future."""
-        if self._stop.is_set():
+        if self._closed:
             raise RuntimeError("this executor was shut down")
         future = Future()
         self._queue.put((future, fn, args, kwargs))
@@ -111,6 +112,7 @@ class LocalExecutor(Executor):
 
     def shutdown(self, wait=True, *, cancel_futures=False):
         """End the workers: at once with ``cancel_futures``, otherwise when the queue is empty."""
+        self._closed = True
         if cancel_futures:
             self._stop.set()
         for _ in self._threads:
@@ -118,7 +120,6 @@ class LocalExecutor(Executor):
         if wait:
             for thread in self._threads:
                 thread.join()
-        self._stop.set()
 
     def _serve(self):
         worker = None
@@ -171,11 +172,16 @@ class _Worker:
     def run(self, task, stop):
         """(ok, value) of the task, or None when the process died (or was told to stop)."""
         try:
-            self.pipe.send(task)
+            try:
+                self.pipe.send(task)
+            except OSError:
+                raise
+            except Exception as error:  # what cannot be pickled
+                return False, RuntimeError(f"the task cannot be sent to a worker: {error}")
             while not stop.is_set():
                 ready = wait([self.pipe, self.process.sentinel], timeout=0.2)
                 if self.pipe in ready:
-                    return self.pipe.recv()
+                    return self._received()
                 if ready:
                     break
         except (EOFError, OSError):
@@ -184,6 +190,15 @@ class _Worker:
         self.process.join()
         self.pipe.close()
         return None
+
+    def _received(self):
+        """The outcome that waits in the pipe, or in words why it cannot be read."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            raise
+        except Exception as error:
+            return False, RuntimeError(f"the worker's answer cannot be read: {error!r}")
 
     def close(self):
         with contextlib.suppress(OSError):

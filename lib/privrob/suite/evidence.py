@@ -7,11 +7,16 @@ run's token and the values asked for, and the declared figures are there.
 from __future__ import annotations
 
 import copy
+import os
+import re
+import sys
+from pathlib import Path
 
 import nbformat
 
 from privrob.suite import record
 from privrob.suite.files import read_text, write_text
+from privrob.suite.sources import package_root, repository
 
 INJECTED = "injected-parameters"
 
@@ -66,7 +71,17 @@ def tidy(node):
         if cell.cell_type == "code":
             for output in cell.outputs:
                 output.pop("transient", None)
+                if output.output_type == "stream":
+                    output["text"] = _nameless(output["text"])
     return node
+
+
+def _nameless(text):
+    """A warning's text without the paths of this machine and the process's number."""
+    text = re.sub(r"\S*ipykernel_\d+/\d+\.py", "notebook cell", text)
+    for root, shown in ((package_root(), "lib"), (repository(), "."), (Path(sys.prefix), "<environment>")):
+        text = text.replace(f"{root}{os.sep}", f"{shown}/")
+    return text
 
 
 def write(node, path):

@@ -83,22 +83,38 @@ def left_out(fig):
             if line.get_transform() != ax.transData:
                 continue  # axhline and the like
             x, y = (np.asarray(v, dtype=float) for v in (line.get_xdata(orig=False), line.get_ydata(orig=False)))
-            bad = ~np.isfinite(x) | ~np.isfinite(y)
-            bad |= (x <= 0) & (ax.get_xscale() == "log")
-            bad |= (y <= 0) & (ax.get_yscale() == "log")
-            total += int(bad.sum())
+            total += int((~_visible(ax, x, y)).sum())
+        for cloud in ax.collections:
+            if cloud.get_offset_transform() == ax.transData and len(cloud.get_offsets()):
+                total += int((~_visible(ax, *np.ma.filled(cloud.get_offsets(), np.nan).T)).sum())
     return total
 
 
+def _visible(ax, x, y):
+    """Which points can be drawn on these axes."""
+    seen = np.isfinite(x) & np.isfinite(y)
+    seen &= (x > 0) | (ax.get_xscale() != "log")
+    return seen & ((y > 0) | (ax.get_yscale() != "log"))
+
+
 def drop_empty_legends(fig):
-    """Take series without a single finite point out of the legends."""
+    """Take series without a single point that is drawn out of the legends."""
     for ax in fig.axes:
-        if ax.get_legend() is None:
+        legend = ax.get_legend()
+        if legend is None:
             continue
         handles, labels = ax.get_legend_handles_labels()
-        drawn = [h for h in handles if not hasattr(h, "get_ydata") or np.isfinite(np.asarray(h.get_ydata(orig=False), float)).any()]
+        drawn = [(h, label) for h, label in zip(handles, labels) if not _is_empty(ax, h)]
         if len(drawn) < len(handles):
-            ax.legend(drawn, [labels[handles.index(h)] for h in drawn])
+            title = legend.get_title().get_text() or None
+            ax.legend(*map(list, zip(*drawn)) if drawn else ([], []), title=title, loc=legend._loc, ncols=legend._ncols)
+
+
+def _is_empty(ax, handle):
+    line = handle[0] if isinstance(handle, tuple) and len(handle) and hasattr(handle[0], "get_ydata") else handle
+    if not hasattr(line, "get_ydata") or line.get_transform() != ax.transData:
+        return False
+    return not _visible(ax, *(np.asarray(v, float) for v in (line.get_xdata(orig=False), line.get_ydata(orig=False)))).any()
 
 
 @contextlib.contextmanager

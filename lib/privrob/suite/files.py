@@ -73,7 +73,10 @@ def read_text(path):
 def plain(value):
     """The value in types that strict JSON knows: numpy scalars and arrays, tuples, paths and non-finite floats included."""
     if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
+        result = {str(k): plain(v) for k, v in value.items()}
+        if len(result) < len(value):
+            raise TypeError(f"cannot be written as JSON: keys that are the same as text, {list(value)!r}")
+        return result
     if isinstance(value, (list, tuple, set, frozenset)):
         items = sorted(value) if isinstance(value, (set, frozenset)) else value
         return [plain(v) for v in items]
@@ -142,8 +145,9 @@ def _field(value):
     if isinstance(value, dict) and set(value) == {"$float"}:
         return value["$float"]
     if isinstance(value, str):
-        if value == "" or _number(value) is not value or value in ("True", "False") or value[:1] in "[{'\"":
-            return json.dumps(value, ensure_ascii=False)  # text that would read back as something else is quoted
+        other = value == "" or _number(value) is not value or value in ("True", "False") or value[:1] in "[{'\""
+        if other or any(c < " " for c in value):  # would read back as something else, or span lines
+            return json.dumps(value, ensure_ascii=False)
         return value
     if isinstance(value, (list, dict)):
         return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import ast
 import difflib
+import io
 import math
+import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 import yaml
 
-from privrob.suite.files import read_text
+from privrob import checks
+from privrob.suite.files import plain, read_text
+
+HIDES_ERRORS = ("raises-exception", "skip-execution")  # tags of cells that may fail, or not run, and pass
 
 
 class ParameterError(ValueError):
@@ -48,8 +53,11 @@ def read(path, name):
     """Read a notebook and its parameters cell; everything that would go wrong later is refused now."""
     try:
         node = nbformat.reads(read_text(path), as_version=4)
-    except (ValueError, KeyError) as error:
-        raise ParameterError(f"{name}: not a notebook that can be read ({error})") from error
+        nbformat.validate(node)
+    except Exception as error:  # nbformat has many ways to fail on what is no notebook
+        words = " ".join(str(error).split())[:200]
+        raise ParameterError(f"{name}: not a notebook that can be read ({words})") from error
+    _refuse_hidden_failures(node, name)
     tagged = [c for c in node.cells if "parameters" in c.metadata.get("tags", [])]
     if len(tagged) != 1 or tagged[0].cell_type != "code":
         raise ParameterError(f"{name}: needs exactly one code cell tagged 'parameters', has {len(tagged)}")
@@ -60,24 +68,48 @@ def read(path, name):
     return Source(name, Path(path), node, defaults, comments)
 
 
+def _refuse_hidden_failures(node, name):
+    """A cell that is not plain Python (shell escapes and magics swallow failures), or whose tag allows an error, is refused."""
+    code = [c for c in node.cells if c.cell_type == "code"]
+    for number, cell in enumerate(code, start=1):
+        if tags := sorted(set(cell.metadata.get("tags", [])) & set(HIDES_ERRORS)):
+            raise ParameterError(f"{name}: code cell {number} is tagged {', '.join(tags)}, which lets a failure pass; take it off")
+        try:
+            tree = ast.parse(cell.source)
+        except SyntaxError as error:
+            line = cell.source.splitlines()[(error.lineno or 1) - 1].strip() if cell.source else ""
+            raise ParameterError(
+                f"{name}: code cell {number} is not plain Python ({error.msg}: {line!r}); magics and shell escapes hide failures"
+            ) from None
+        if any(isinstance(n, ast.Name) and n.id == "get_ipython" for n in ast.walk(tree)):
+            raise ParameterError(f"{name}: code cell {number} calls get_ipython(); magics and shell escapes hide failures")
+
+
 def literals(source, *, where="parameters cell"):
     """{name: value} and {name: comment} of a parameters cell; anything but ``name = literal`` is refused."""
     values = {}
+    place = {}
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
             name, value = statement.target.id, statement.value
         elif isinstance(statement, ast.Assign) and [type(t) for t in statement.targets] == [ast.Name]:
             name, value = statement.targets[0].id, statement.value
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # a line of text
         else:
             raise ParameterError(f"{where}: the parameters cell holds only 'name = literal', found {ast.unparse(statement)!r}")
+        if name in values:
+            raise ParameterError(f"{where}: {name} stands twice in the parameters cell")
+        place[name] = statement.lineno
         try:
             values[name] = ast.literal_eval(value)
         except ValueError:
             raise ParameterError(
                 f"{where}: {name} must be a literal, found {ast.unparse(value)!r}; derive values in the next cell"
             ) from None
-    lines = {line.split(":")[0].split("=")[0].strip(): line for line in source.splitlines() if "#" in line}
-    return values, {n: lines[n].split("#", 1)[1].strip() for n in values if n in lines}
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {t.start[0]: t.string.lstrip("#").strip() for t in tokens if t.type == tokenize.COMMENT}
+    return values, {n: comments[line] for n, line in place.items() if line in comments}
 
 
 def _names_read(node, parameters):
@@ -85,8 +117,7 @@ def _names_read(node, parameters):
     names = set()
     for cell in node.cells:
         if cell.cell_type == "code" and cell is not parameters:
-            source = "\n".join("pass" if line.lstrip().startswith(("%", "!")) else line for line in cell.source.splitlines())
-            names |= {n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            names |= {n.id for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return names
 
 
@@ -99,12 +130,15 @@ def check(source, given, *, ignore_unknown=False):
                 continue
             raise ParameterError(unknown(name, source.defaults, where=source.name))
         checked[name] = _as(value, source.defaults[name], f"{source.name}: {name}")
+        if name == "seed":
+            checks.seed(f"{source.name}: seed", checked[name])
     return checked
 
 
 def unknown(name, known, *, where, what="parameter"):
     """The message for a name that is not known, with the nearest one."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    shorts = [k.partition("/")[2] for k in known if "/" in k]
+    close = difflib.get_close_matches(name, [*known, *shorts], n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{where}: no {what} {name!r}; {hint}There is: {', '.join(sorted(known)) or 'none'}"
 
@@ -117,6 +151,10 @@ def _as(value, like, where):
         raise ParameterError(f"{where} must be {_kind(like)}, got {value!r} ({type(value).__name__}){why}")
 
     if like is None:
+        try:
+            plain(value)
+        except TypeError:
+            raise ParameterError(f"{where} must be a number, text, list or dict, got {type(value).__name__} {value!r}") from None
         return value
     if isinstance(like, bool):
         return value if isinstance(value, bool) else refuse("; write true or false")
@@ -126,10 +164,7 @@ def _as(value, like, where):
         return value
     if isinstance(like, float):
         if isinstance(value, str):
-            try:
-                value = float(value)
-            except ValueError:
-                refuse("; write a number such as 1e-5")
+            refuse("; without quotes, and in YAML with a point: 1.0e-5")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             refuse()
         return float(value) if not math.isnan(value) else refuse("; NaN is no value to run with")
@@ -162,12 +197,12 @@ def _kind(like):
 def parse_text(text, like, *, where):
     """A value given on the command line, as the type of the default: plain words are text, the rest is read as YAML."""
     if isinstance(like, str):
-        return text.strip("'\"") if text[:1] in "'\"" and text[:1] == text[-1:] else text
+        return text[1:-1] if len(text) > 1 and text[0] in "'\"" and text[0] == text[-1] else text
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
+            value = float(text) if isinstance(like, float) else yaml.safe_load(text)  # inf; true; [a, b]
+        except (ValueError, yaml.YAMLError):
             value = text
     return _as(value, like, where)

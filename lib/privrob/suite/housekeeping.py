@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from privrob.suite import record
 from privrob.suite.files import lock
 from privrob.suite.sources import repository
 
@@ -15,6 +16,7 @@ WHAT = {
     ".runtime": "caches of the notebooks' processes",
     "site": "the built pages",
 }
+MARKS = (".cells", ".staging", ".failed", ".runtime")  # what no other program's folder holds
 
 
 def size(path):
@@ -24,6 +26,8 @@ def size(path):
 
 def clean(out, *, yes):
     """Show (and with ``yes`` remove) what can be made again below ``out``, the studies, and results of the smoke preset."""
+    if out.is_dir() and any(out.iterdir()) and not (record.find(out) or any((out / name).is_dir() for name in MARKS)):
+        raise ValueError(f"--out must be a folder that runs left, {out} holds none of their files")
     with lock(out, purpose="./run_all.sh clean"):
         targets = [(out / name, why) for name, why in WHAT.items()]
         targets += [(p, "results of the smoke preset") for p in sorted(out.glob("*/*/smoke"))]

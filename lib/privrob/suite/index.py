@@ -138,7 +138,8 @@ def outdated(results):
     """Names of generated files that are not what the results say."""
     readme = repository() / "README.md"
     late = [] if _is(Path(results) / "INDEX.md", index_text(results)) else ["results/INDEX.md"]
-    return late + ([] if _is(readme, readme_text(read_text(readme), results)) else ["README.md"])
+    text = read_text(readme) if readme.is_file() else ""
+    return late + ([] if _is(readme, readme_text(text, results)) else ["README.md"])
 
 
 def _is(path, text):

@@ -113,10 +113,11 @@ def environment(job, folder):
         "PYTHONUNBUFFERED": "1",
         "JUPYTER_PATH": str(runtime),
         "JUPYTER_CONFIG_DIR": str(runtime / "config"),
+        "JUPYTER_DATA_DIR": str(runtime / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder),
         "IPYTHONDIR": str(runtime / "ipython"),
         "MPLCONFIGDIR": str(runtime / "matplotlib"),
-        "PRIVROB_ROOT": str(repository()),
+        "PRIVROB_ROOT": job["cwd"],
         "PRIVROB_JOB": str(folder / "job.json"),
         "PRIVROB_PROGRESS": str(folder / "progress.json"),
         "PRIVROB_WORKERS": str(job["workers"]),
@@ -144,7 +145,7 @@ def run_child(folder, stop=None):
         )
         try:
             while child.poll() is None:
-                if stop.is_set():
+                if stop.is_set() or not (folder / "job.json").exists():  # a driver elsewhere takes the job back
                     return {"ok": False, "error": "stopped"}
                 if time.monotonic() > deadline:
                     minutes = job["seconds"] / 60
@@ -203,11 +204,14 @@ def put_in_place(node, folder, plan):
 
 
 def mend(out):
-    """Undo what a killed run left: put former results back, drop hidden folders. Called under the lock."""
+    """Undo what a killed run left: put former results back, drop what is half-done. Called under the lock."""
     for former in Path(out).glob("*/*/.former.*"):
         target = former.with_name(former.name.removeprefix(".former."))
         shutil.rmtree(former, ignore_errors=True) if target.exists() else os.replace(former, target)
     shutil.rmtree(Path(out) / ".staging", ignore_errors=True)
+    for part in Path(out).glob(".cells/*/.*.part"):
+        part.unlink(missing_ok=True)
+
 
 
 def finish(plan, folder, status, seconds):
@@ -228,12 +232,14 @@ def finish(plan, folder, status, seconds):
             error = str(problem)
     if error == "stopped":
         return Ended(plan.name, "stopped", "not done; the next run resumes it", seconds)
+    if "no space" not in error.lower() and shutil.disk_usage(plan.out).free < 2**17:
+        error = f"no space left in {_relative(plan.out)} ({error})"
     kept = plan.out / ".failed" / plan.name / plan.preset
     shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True, exist_ok=True)
     for name in ("log.txt", "executed.ipynb"):
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, kept / name)
+        with contextlib.suppress(OSError):
+            kept.mkdir(parents=True, exist_ok=True)
+            os.replace(folder / name, kept / name)
     return Ended(plan.name, "failed", " ".join(error.split())[:300], seconds, log=_relative(kept / "log.txt"))
 
 
@@ -268,7 +274,12 @@ def run_all(plans, options, *, say=print):
         while todo or waiting:
             while todo and len(waiting) < slots and not stop.is_set():
                 plan = todo.pop(0)
-                folder = prepare(plan, options)
+                try:
+                    folder = prepare(plan, options)
+                except OSError as error:
+                    ended[plan.name] = Ended(plan.name, "failed", f"could not begin: {error}")
+                    show.end(ended[plan.name])
+                    continue
                 began[plan.name] = time.monotonic()
                 waiting[submit(folder, stop)] = (plan, folder)
                 show.begin(plan.name)
@@ -288,7 +299,10 @@ def run_all(plans, options, *, say=print):
                 for plan in todo:
                     ended[plan.name] = Ended(plan.name, "stopped", "not begun")
                 todo = []
-                if options.engine != "local":  # tasks on a cluster end with our connection to it
+                if options.engine != "local":  # tasks on a cluster end when their job is taken back
+                    for plan, folder in waiting.values():
+                        shutil.rmtree(folder, ignore_errors=True)
+                        ended[plan.name] = Ended(plan.name, "stopped", "not done; the next run resumes it")
                     break
     if caught:
         say(table(list(ended.values())))

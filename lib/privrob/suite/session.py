@@ -171,19 +171,20 @@ class Run:
     def figure(self, name, fig, *, caption, table=None):
         """Show a figure and keep it: PNG, SVG and, with ``table`` (a DataFrame), the points behind it as CSV."""
         import matplotlib.pyplot as plt
-        from IPython.display import display
+        from IPython.display import Image, display
 
         if any(f["name"] == name for f in self.drawn):
             raise ValueError(f"name must be new for each figure, got name={name!r} twice")
         if hidden := figures.left_out(fig):
             caption += f" ({hidden} point{'s' * (hidden > 1)} at 0 or infinity not drawn; the table has them.)"
         figures.drop_empty_legends(fig)
-        for ending, data in figures.render(fig).items():
-            self.files[f"{name}.{ending}"] = data
+        width = round(fig.get_size_inches()[0] * 96)
+        rendered = figures.render(fig)
+        self.files |= {f"{name}.{ending}": data for ending, data in rendered.items()}
         if table is not None:
             self.files[f"{name}.csv"] = rows_to_csv(table.to_dict("records")).encode()
         self.drawn.append({"name": name, "caption": caption})
-        display(fig)
+        display(Image(data=rendered["png"], width=width, alt=caption))
         plt.close(fig)
         print(f"Figure {len(self.drawn)}. {caption}")
 
@@ -300,7 +301,7 @@ def library_hash(source):
 
     names = set()
     for code in source.code:
-        names |= imported_names(ast.parse("\n".join("" if li.startswith(("%", "!")) else li for li in code.splitlines())))
+        names |= imported_names(ast.parse(code))
     return code_hash(names)
 
 
@@ -338,12 +339,15 @@ class Progress:
     """Tells how far a sweep is: to the driver through a small file, to a person at a notebook by a bar on stderr."""
 
     def __init__(self, notebook, label):
-        self.label, self.bar = label, None
+        self.label, self.bar, self.told = label, None, float("-inf")
         self.path = os.environ.get("PRIVROB_PROGRESS")
 
     def __call__(self, done, total, seconds):
         """Called after each cell."""
         if self.path:
+            if done < total and time.monotonic() - self.told < 0.3:
+                return
+            self.told = time.monotonic()
             left = seconds / done * (total - done) if done and seconds else None
             text = dump_json({"label": self.label, "done": done, "total": total, "left": left})
             try:

@@ -1,8 +1,8 @@
 """``./run_all.sh site``: the pages over the executed notebooks. Nothing is executed here, and the pages open from disk.
 
-Sources are put together in a temporary folder, Sphinx turns them into pages beside the old ones, and the new pages take
-their place only when they are whole. Writes nothing but ``<results>/site``, ``<results>/index.html`` when it is missing,
-and a working folder ``<results>/.site`` that is gone afterwards.
+Sources are put together in a temporary folder, Sphinx turns them into pages beside the old ones, and the new pages
+take their place only when they are whole. Writes nothing but ``<results>/site``, ``<results>/index.html`` when it is
+missing, and a working folder ``<results>/.site`` that is gone afterwards.
 """
 
 from __future__ import annotations
@@ -94,18 +94,27 @@ def _make(shown, folder, target, *, api):
     for path in (source, extra, static):
         path.mkdir()
     for book in shown.books.values():
-        files.write_text(source / f"{book.name}.ipynb", notebooks.source_text(book, shown))
+        _put(source / f"{book.name}.ipynb", notebooks.source_text(book, shown))
         notebooks.copy_files(book, extra / book.files)
     for name, text in pages.every(shown, api=api).items():
-        files.write_text(source / name, text)
+        _put(source / name, text)
     if api:
         for name, text in api_pages.every().items():
-            files.write_text(source / name, text)
-    files.write_text(extra / "built.js", "// results/index.html looks for this file to know that the pages are there\n")
+            _put(source / name, text)
+        for name, text in api_pages.sources().items():
+            _put(extra / name, text)
+    _put(extra / "built.js", "// results/index.html looks for this file to know that the pages are there\n")
     config.copy_static(static)
-    warnings = _sphinx(source, folder / "doctrees", target, config.settings(static=static, extra=extra, api=api))
+    settings = config.settings(static=static, extra=extra, documents=shown.documents, api=api)
+    warnings = _sphinx(source, folder / "doctrees", target, settings)
     config.trim(target)
     return warnings
+
+
+def _put(path, text):
+    """Write a source; the folder is thrown away, so nothing has to be safe from a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _sphinx(source, doctrees, target, settings):
@@ -116,7 +125,16 @@ def _sphinx(source, doctrees, target, settings):
     told = io.StringIO()
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
-            source, None, target, doctrees, "html", confoverrides=settings, status=None, warning=told, freshenv=True, parallel=1
+            source,
+            None,
+            target,
+            doctrees,
+            "html",
+            confoverrides=settings,
+            status=None,
+            warning=told,
+            freshenv=True,
+            parallel=1,
         )
         app.build(force_all=True)
     lines = [line.replace(f"{source}{os.sep}", "") for line in told.getvalue().splitlines() if line.strip()]

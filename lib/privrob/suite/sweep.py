@@ -21,8 +21,8 @@ import importlib.util
 import sys
 import time
 import traceback
-from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import ExitStack
+from concurrent.futures import as_completed
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,6 +108,8 @@ def make_cells(work, *, seed, common=None):
             functions[path], hashes[path] = resolve(path), source_hash(path)
         function = functions[path]
         data = dict(function.data(settings)) if hasattr(function, "data") else {}
+        if common is not None and (lost := sorted(set(common) - set(settings))):
+            raise ValueError(f"common must name settings of every cell, {path} has no {', '.join(lost)}")
         chosen = settings if common is None else {k: settings[k] for k in common}
         chosen = {k: v for k, v in chosen.items() if k not in NOT_IN_STREAMS}
         cells.append(Cell(path, settings, seed, ("cell", path, dump_json(chosen)), data, hashes[path]))
@@ -129,7 +131,7 @@ class Store:
 
     def __init__(self, folder, also=()):
         self.folder = Path(folder)
-        self.folders = [self.folder, *map(Path, also)]
+        self.folders = list(dict.fromkeys([self.folder, *map(Path, also)]))
         self.damaged = []
 
     def get(self, cell, *, any_code=False):
@@ -172,7 +174,7 @@ class Store:
         if not isinstance(record, dict) or record.pop("checksum", None) != digest(record):
             self.damaged.append(path.name)
             return None
-        return record if record["identity"] == cell.identity else None
+        return record if record.get("identity") == cell.identity else None
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
@@ -214,13 +216,14 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
     errors, began = [], time.monotonic()
     tick = progress or (lambda done, total, seconds: None)
     tick(len(records), len(cells), 0.0)
-    for cell, result in _compute(_groups(missing), engine, num_workers or engines.workers()):
-        if "error" in result:
-            errors.append((cell, result["error"]))
-        else:
-            stamp = {"seconds": result["seconds"], **(provenance or {})}
-            records[cell.identity] = {**store.put(cell, result["rows"], **stamp), "stale": False}
-        tick(len(records) + len(errors), len(cells), time.monotonic() - began)
+    with closing(_compute(_groups(missing), engine, num_workers or engines.workers())) as results:
+        for cell, result in results:
+            if "error" in result:
+                errors.append((cell, result["error"]))
+            else:
+                stamp = {"seconds": result["seconds"], **(provenance or {})}
+                records[cell.identity] = {**store.put(cell, result["rows"], **stamp), "stale": False}
+            tick(len(records) + len(errors), len(cells), time.monotonic() - began)
     if errors:
         raise SweepError(_explain(errors, len(cells)))
     outcome.records = [records[c.identity] for c in cells]
@@ -257,20 +260,17 @@ def _compute(groups, engine, num_workers):
         return
     if engine == "local" and min(num_workers, len(groups)) == 1:
         for group in groups:
-            with one_thread():
-                results = compute_group(group, check_code=False)
-            yield from zip(group, results, strict=True)
+            yield from zip(group, compute_group(group, check_code=False), strict=True)
         return
     with engines.open_executor(engine, min(num_workers, len(groups))) as executor:
         waiting = {executor.submit(compute_group, group): group for group in groups}
-        while waiting:
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                group = waiting.pop(future)
-                try:
-                    results = future.result()
-                except Exception as error:
-                    results = [{"error": f"{type(error).__name__}: {error}"}] * len(group)
-                yield from zip(group, results, strict=True)
+        for future in as_completed(waiting):
+            group = waiting.pop(future)
+            try:
+                results = future.result()
+            except Exception as error:
+                results = [{"error": f"{type(error).__name__}: {error}"}] * len(group)
+            yield from zip(group, results, strict=True)
 
 
 def compute_group(group, *, check_code=True):
@@ -280,10 +280,17 @@ def compute_group(group, *, check_code=True):
         return [{"error": f"RuntimeError: {text}"}] * len(group)
     function = resolve(group[0].function)
     streams = [Streams(c.seed, *c.streams) for c in group]
+    with one_thread():
+        return _results(function, group, streams)
+
+
+def _results(function, group, streams):
     began = time.monotonic()
     if len(group) > 1:
         try:
             many = function.batch([dict(c.settings) for c in group], streams=streams)
+            if len(many) != len(group):
+                raise TypeError(f"{group[0].function}.batch must return rows for {len(group)} cells, got {len(many)}")
             seconds = (time.monotonic() - began) / len(group)
             return [{"rows": _checked(rows, group[0]), "seconds": seconds} for rows in many]
         except Exception:
@@ -294,7 +301,7 @@ def compute_group(group, *, check_code=True):
         try:
             rows = _checked(function(dict(cell.settings), streams=stream), cell)
             results.append({"rows": rows, "seconds": time.monotonic() - began})
-        except Exception:
+        except (Exception, SystemExit):
             results.append({"error": traceback.format_exc()})
     return results
 

@@ -1,1 +1,1 @@
-"""What :mod:`privrob.suite.site` is put together from: what is shown, the pages, the notebooks, the library reference."""
+"""What :mod:`privrob.suite.site` is put together from: what is shown, pages, notebooks, the library reference."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from privrob.suite.files import read_text
+from privrob.suite.site_parts import listing
+from privrob.suite.site_parts.docstrings import escape
 from privrob.suite.sources import PACKAGE, package_root
 
 ROOMS = {
@@ -36,13 +38,20 @@ def every():
     known = modules()
     grouped = {}
     for name in known:
-        room = name.split(".")[1] if name.count(".") > 1 or f"{PACKAGE}.{name.split('.')[-1]}" in _packages(known) else ""
+        room = (
+            name.split(".")[1] if name.count(".") > 1 or f"{PACKAGE}.{name.split('.')[-1]}" in _packages(known) else ""
+        )
         grouped.setdefault(room, []).append(name)
     order = [r for r in ROOMS if r in grouped] + sorted(set(grouped) - set(ROOMS))
     pages = {"api/index.rst": _overview(order, grouped, known)}
     for name in known:
         pages[f"api/{name}.rst"] = _module(name)
     return pages
+
+
+def sources():
+    """{file name: text} of the pages with the modules' source."""
+    return listing.pages(modules())
 
 
 def _packages(known):
@@ -52,28 +61,22 @@ def _packages(known):
 def _overview(order, grouped, known):
     lines = [
         *_title("Library reference"),
-        "The science wing turns numbers into guarantees and data into private, robust answers; the suite wing runs notebooks",
-        "and knows no maths. Imports run one way: checks and kinds, accounting, mechanisms, robust, learn.",
+        "The science wing turns numbers into guarantees and data into private, robust answers; the suite wing runs",
+        "notebooks and knows no maths. Imports run one way: checks and kinds, accounting, mechanisms, robust, learn.",
         "",
     ]
     for room in order:
         title, about = ROOMS.get(room, (room, ""))
         lines += [*_title(title, "-"), f"{about[:1].upper()}{about[1:]}." if about else "", ""]
         for name in grouped[room]:
-            lines += [f":doc:`{name} <{name}>`", f"   {_first_sentence(known[name])}", ""]
+            lines += [f":doc:`{name} <{name}>`", f"   {escape(known[name]) or name}", ""]
     lines += [".. toctree::", "   :hidden:", ""]
-    lines += [f"   {name}" for room in order for name in grouped[room]]
+    lines += [f"   {name.removeprefix(PACKAGE + '.')} <{name}>" for room in order for name in grouped[room]]
     return "\n".join(lines) + "\n"
 
 
-def _first_sentence(text):
-    from privrob.suite.site_parts.docstrings import escape
-
-    return escape(text) or "..."
-
-
 def _module(name):
-    heading = _title(f"``{name}``")
+    heading = _title(escape(name))
     return "\n".join([*heading, f".. automodule:: {name}", "   :members:", "   :member-order: bysource", ""])
 
 

@@ -8,7 +8,8 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
-from privrob.suite.files import read_text, write_text
+from privrob.suite.files import read_text
+from privrob.suite.site_parts import listing
 
 HERE = Path(__file__).parent
 ICON = (
@@ -16,15 +17,17 @@ ICON = (
     '<path d="M6 25C11 25 11 8 16 8s5 17 10 17" fill="none" stroke="#fff" stroke-width="2.6" stroke-linecap="round"/>'
     '<path d="M16 5v22" stroke="#E69F00" stroke-width="2.2" stroke-dasharray="3 3"/></svg>\n'
 )
+FOOTER = "Made by <code>./run_all.sh site</code> from the notebooks' results; nothing was executed to show them."
 MATHJAX = "tex-svg-full.js"  # one file with all TeX extensions, and shapes instead of fonts
 
 
-def settings(*, static, extra, api):
-    """Sphinx's configuration as a dict."""
-    extensions = ["myst_nb", "sphinx.ext.mathjax", "privrob.suite.site_parts.extension"]
-    return {
+def settings(*, static, extra, documents, api):
+    """Sphinx's configuration as a dict. ``documents`` are the keys whose overview pages need the full width."""
+    extensions = ["myst_nb", "sphinx.ext.mathjax", *(["sphinx.ext.autodoc", "sphinx.ext.linkcode"] if api else [])]
+    wide = {page: [] for page in ("index", "claims", "figures", *(f"{key}/index" for key in documents))}
+    base = {
         "project": "privrob",
-        "extensions": [*extensions, "sphinx.ext.autodoc", "sphinx.ext.viewcode"] if api else extensions,
+        "extensions": [*extensions, "privrob.suite.site_parts.extension"],
         "root_doc": "index",
         "language": "en",
         "html_theme": "sphinx_book_theme",
@@ -39,18 +42,20 @@ def settings(*, static, extra, api):
         "html_show_copyright": False,
         "html_show_search_summary": False,  # it would fetch pages, which a browser refuses to do on a disk
         "html_permalinks_icon": "#",
+        "html_context": {"default_mode": "auto"},
         "html_theme_options": {
             "logo": {"text": "privrob"},
             "home_page_in_toc": True,
             "show_navbar_depth": 1,
+            "collapse_navbar": True,
             "show_toc_level": 2,
             "toc_title": "On this page",
             "search_bar_text": "Search",
             "use_download_button": False,
             "use_fullscreen_button": False,
             "footer_content_items": ["extra-footer.html"],
-            "extra_footer": "Made by <code>./run_all.sh site</code> from the results of the notebooks; nothing was executed to show them.",
-            "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "claims": [], "figures": [], "*/index": []},
+            "extra_footer": FOOTER,
+            "secondary_sidebar_items": {"**": ["page-toc.html"], **wide},
         },
         "mathjax_path": f"mathjax/{MATHJAX}",
         "mathjax3_config": {"options": {"enableMenu": False}, "svg": {"fontCache": "global"}},
@@ -61,20 +66,19 @@ def settings(*, static, extra, api):
         "myst_enable_extensions": ["dollarmath", "amsmath", "deflist"],
         "myst_heading_anchors": 3,
         "default_role": "literal",
-        "autodoc_typehints": "none",
-        "autodoc_preserve_defaults": True,
-        "viewcode_line_numbers": True,
         "toc_object_entries_show_parents": "hide",
-        "python_maximum_signature_line_length": 88,
-        "suppress_warnings": ["config.cache"],
+        "add_module_names": False,
     }
+    if not api:
+        return base
+    return {**base, "autodoc_typehints": "none", "autodoc_preserve_defaults": True, "linkcode_resolve": listing.link}
 
 
 def copy_static(static):
     """Put style, script, icon and MathJax where Sphinx picks them up."""
     for name in ("site.css", "claims.js"):
-        write_text(static / name, read_text(HERE / name))
-    write_text(static / "icon.svg", ICON)
+        shutil.copyfile(HERE / name, static / name)
+    (static / "icon.svg").write_text(ICON, encoding="utf-8")
     shipped = resources.files("mathjax") / "static" / "mathjax"
     (static / "mathjax").mkdir()
     for path in (shipped / "es5" / MATHJAX, shipped / "LICENSE"):
@@ -91,5 +95,5 @@ def trim(site):
             text = read_text(path)
             lean = re.sub(r"(//# sourceMappingURL=\S+|/\*# sourceMappingURL=[^*]+\*/)\s*$", "", text)
             if lean != text:
-                write_text(path, lean)
+                path.write_text(lean, encoding="utf-8")
     (site / ".buildinfo").unlink(missing_ok=True)

@@ -1,15 +1,29 @@
 """Docstrings for the reference: the house's labelled lines (Paper, Printed, Used, Args, ...) become fields.
 
-The text is plain with Sphinx roles. What reStructuredText would misread in it (``|x|``, a lone star, a name that ends in
-an underscore) is escaped; directives, literal blocks and doctests are left as they stand.
+The text is plain with Sphinx roles. What reStructuredText would misread in it (``|x|``, a lone star, a name that ends
+in an underscore) is escaped; directives, literal blocks and doctests are left as they stand.
 """
 
 from __future__ import annotations
 
 import re
 
-LABELS = ("Paper", "Printed", "Used", "Assumes", "Side", "Args", "Returns", "Yields", "Raises", "Warns", "Note", "Cost", "See")
-_LABEL = re.compile(rf"^({'|'.join(LABELS)}): +(?=\S)")
+LABELS = (
+    "Paper",
+    "Printed",
+    "Used",
+    "Assumes",
+    "Side",
+    "Args",
+    "Returns",
+    "Yields",
+    "Raises",
+    "Warns",
+    "Note",
+    "Cost",
+    "See",
+)
+_LABEL = re.compile(rf"^({'|'.join(LABELS)}):(?: +(?=\S)|$)")
 _INLINE_LABEL = re.compile(rf" {{2,}}(?=(?:{'|'.join(LABELS)}): )")
 _KEPT = re.compile(r"``.+?``(?!`)|:[\w:.+-]+:`[^`]+`|`[^`]+`(?:__?)?", re.S)
 _STARRED = re.compile(r"(?<![\w*\\])(\*{1,2})(?=[^\s*])([^*]*[^\s*])\1(?![\w*])")
@@ -30,6 +44,9 @@ def lay_out(lines):
             out += [*paragraph, ""]
         elif indent == 0 and _LABEL.match(paragraph[0]):
             out += [*_fields(paragraph), ""]
+        elif indent >= 4:  # nobody indents a quotation here: it is code
+            verbatim = 0
+            out += ["::", "", *paragraph, ""]
         else:
             before = next((i for i, line in enumerate(paragraph) if _LABEL.match(line)), len(paragraph))
             out += [*escape("\n".join(paragraph[:before])).split("\n"), ""]
@@ -62,16 +79,25 @@ def _fields(paragraph):
             if match := _LABEL.match(part.lstrip()):
                 fields.append((match[1], [part.lstrip()[match.end() :]]))
             else:
-                fields[-1][1].append(part.strip())
+                fields[-1][1].append(part.rstrip())
     out = []
     for label, texts in fields:
-        text = re.sub(r"; *\n", ";  ", "\n".join(texts)).replace("\n", " ")
-        items = [_argument(t.strip()) for t in re.split(r"; {2,}", text)] if label in ("Args", "Raises", "Returns") else []
+        if not texts[0]:
+            texts = [_flat(texts[1:])]
+        text = re.sub(r"\s*\n\s*", " ", re.sub(r"; *\n\s*", ";;", "\n".join(texts)).replace(";  ", ";;"))
+        items = [_argument(t.strip()) for t in text.split(";;")] if label in ("Args", "Raises", "Returns") else []
         if label in ("Args", "Raises") and items and all(items):
             out += [f":{label}:", *(f"    * {item}" for item in items)]
         else:
-            out.append(f":{label}: {escape(text)}")
+            out.append(f":{label}: {escape(text.replace(';;', '; '))}")
     return out
+
+
+def _flat(lines):
+    """An indented block of items, each with lines of its own below, as items one after the other."""
+    base = min((_indent(line) for line in lines), default=0)
+    starts = [line.strip() if _indent(line) > base else f";;{line.strip()}" for line in lines]
+    return " ".join(starts).removeprefix(";;").replace(" ;;", ";;")
 
 
 def _argument(text):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from docutils import nodes
 
 from privrob.suite.site_parts.docstrings import lay_out
@@ -14,6 +16,7 @@ def setup(app):
     app.connect("html-page-context", page, priority=300)  # before sphinx.ext.mathjax looks
     if "sphinx.ext.autodoc" in app.config.extensions:
         app.connect("autodoc-process-docstring", docstring)
+        app.connect("autodoc-process-signature", signature)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -40,3 +43,8 @@ def page(app, pagename, templatename, context, doctree):
 def docstring(app, what, name, obj, options, lines):
     """Lay out one docstring."""
     lines[:] = lay_out(lines)
+
+
+def signature(app, what, name, obj, options, arguments, returns):
+    """Sphinx cannot parse an f-string that stands as a default: its letter is left out."""
+    return (re.sub(r"\bf(?=[\"'])", "", arguments) if arguments else arguments), returns

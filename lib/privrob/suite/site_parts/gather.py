@@ -1,4 +1,4 @@
-"""What the pages show: the notebooks that count, their files, and every item with its verdict, as text ready for HTML."""
+"""What the pages show: the notebooks that count, their files, and every item with its verdict, ready for HTML."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ def gather(results):
     waiting = [n for n in catalogue.names() if n not in books]
     keys = {i["id"].partition("/")[0] for i in items} | {n.partition("/")[0] for n in books}
     documents = {k: claims.DOCUMENTS.get(k, k) for k in dict.fromkeys([*claims.DOCUMENTS, *sorted(keys)]) if k in keys}
+    items.sort(key=lambda item: list(documents).index(item["document"]))
     return Shown(Path(results), books, items, waiting, documents)
 
 
@@ -97,7 +98,7 @@ def _item(item, claim):
     """A judged item with all fields, and its numbers as they are shown."""
     item = {"spread": None, "agrees": None, "reason": None, "changed": {}, "surprise": False, "expected": "", **item}
     printed = number(claim.paper, digits=claim.printed_digits)
-    got = number(item["got"]) + (f" ± {number(item['spread'])}" if item["spread"] else "")
+    got = number(item["got"]) + (f" ±\u00a0{number(item['spread'])}" if item["spread"] else "")
     return {**item, "document": claim.document, "printed": printed, "shown": got}
 
 
@@ -130,12 +131,17 @@ def reading(item):
     return "; ".join(words)
 
 
+def slug(verdict):
+    """A verdict as one word, for addresses and classes."""
+    return verdict.replace(" ", "-")
+
+
 def chip(verdict, count=None):
     """A verdict as a worded, signed, coloured chip."""
     sign, meaning = VERDICTS[verdict]
     number_ = "" if count is None else f' <b class="count">{count}</b>'
     return (
-        f'<span class="verdict verdict-{verdict.replace(" ", "-")}" title="{html.escape(meaning)}">'
+        f'<span class="verdict verdict-{slug(verdict)}" title="{html.escape(meaning)}">'
         f'<span aria-hidden="true">{sign}</span> {verdict}{number_}</span>'
     )
 
@@ -158,7 +164,7 @@ def inline(text):
     for match in _MARKS.finditer(text):
         parts += [html.escape(text[end : match.start()], quote=False), mark(match)]
         end = match.end()
-    return " ".join("".join([*parts, html.escape(text[end:], quote=False)]).split())
+    return re.sub(r"[ \t\n]+", " ", "".join([*parts, html.escape(text[end:], quote=False)])).strip()
 
 
 def attribute(text):

@@ -1,4 +1,4 @@
-"""The pages that are not notebooks: front page, one page a document, all items, all figures. Text in, text out."""
+"""The pages that are not notebooks: front page, one page a document, all figures. Text in, text out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import struct
 
 from privrob.suite import index
-from privrob.suite.site_parts import gather
+from privrob.suite.site_parts import gather, items
 
 RERUN = {
     "./run_all.sh": "everything, in minutes; what is up to date is not run again",
@@ -18,7 +18,7 @@ RERUN = {
 
 def every(shown, *, api=True):
     """{file name: text} of the pages, MyST throughout."""
-    found = {"index.md": front(shown, api=api), "claims.md": items_page(shown), "figures.md": figures_page(shown)}
+    found = {"index.md": front(shown, api=api), "claims.md": items.page(shown), "figures.md": figures_page(shown)}
     for key in shown.documents:
         found[f"{key}/index.md"] = document_page(shown, key)
     return found
@@ -43,21 +43,20 @@ def front(shown, *, api):
         "only a trend": ("trend",),
         "not tried, or open": ("not tried", "open"),
     }
-    tiles = "".join(
-        f'<a class="tile tile-{verdicts[0].replace(" ", "-")}" href="claims.html#verdict={"+".join(_hash(v) for v in verdicts)}">'
-        f"<b>{sum(found[v] for v in verdicts)}</b> {words}</a>"
-        for words, verdicts in groups.items()
-    )
+    tiles = f'<a class="tile" href="claims.html"><b>{len(shown.items)}</b> items in all</a>'
+    for words, verdicts in groups.items():
+        slugs = [gather.slug(v) for v in verdicts]
+        count, asked = sum(found[v] for v in verdicts), "+".join(slugs)
+        tiles += f'<a class="tile tile-{slugs[0]}" href="claims.html#verdict={asked}"><b>{count}</b> {words}</a>'
     table = index.summary_table(shown.results, link="")
     table = re.sub(r"\(([^()\s]+)/(?:paper|laptop)/notebook\.ipynb\)", r"(\1.ipynb)", table)
     documents = [f"{_short(title, key)} <{key}/index>" for key, title in shown.documents.items()]
     parts = [
         "# privrob",
         gather.raw(
-            '<p class="lead">Five documents on private <em>and</em> robust machine learning, reproduced: every theorem is checked '
-            "by an independent computation, every printed number has a verdict, and each study can be run again, or changed, "
-            f'with one command.</p><p class="tiles"><a class="tile" href="claims.html"><b>{len(shown.items)}</b> items judged</a>'
-            f"{tiles}</p>"
+            '<p class="lead">Five documents on private <em>and</em> robust machine learning, reproduced: every theorem '
+            "is checked by an independent computation, every printed number has a verdict, and each study can be run "
+            f'again, or changed, with one command.</p><p class="tiles">{tiles}</p>'
         ),
         "## What came out",
         table,
@@ -78,7 +77,9 @@ def front(shown, *, api):
 def _rerun(shown):
     """Three commands that can be pasted, made for a notebook that is really here."""
     book = next((b for b in shown.books.values() if b.result["parameters"]), next(iter(shown.books.values())))
-    numbers = [(n, v) for n, v in book.result["parameters"].items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    numbers = [
+        (n, v) for n, v in book.result["parameters"].items() if isinstance(v, (int, float)) and not isinstance(v, bool)
+    ]
     name, value = ([(n, v) for n, v in numbers if n != "seed"] or numbers or [("seed", 0)])[0]
     fill = {"document": book.document, "notebook": book.short, "name": name, "value": f"{value * 2 or 1:g}"}
     lines = {command.format(**fill): words for command, words in RERUN.items()}
@@ -87,15 +88,13 @@ def _rerun(shown):
 
 
 def _legend():
-    rows = "".join(f"<div><dt>{gather.chip(v)}</dt><dd>{html.escape(m)}</dd></div>" for v, (_, m) in gather.VERDICTS.items())
-    return (
-        "<p>One rule decides every verdict from what the notebook got and what the document prints; it is the same for our "
-        f'successes and for our failures.</p><dl class="legend">{rows}</dl>'
+    rows = "".join(
+        f"<div><dt>{gather.chip(v)}</dt><dd>{html.escape(m)}</dd></div>" for v, (_, m) in gather.VERDICTS.items()
     )
-
-
-def _hash(verdict):
-    return verdict.replace(" ", "-")
+    return (
+        "<p>One rule decides every verdict from what the notebook got and what the document prints; it is the same for "
+        f'our successes and for our failures.</p><dl class="legend">{rows}</dl>'
+    )
 
 
 def _short(title, key):
@@ -107,11 +106,13 @@ def _short(title, key):
 
 def document_page(shown, key):
     """One document: how its items came out, its notebooks, and what is still to come."""
-    items, books = shown.of(key), shown.books_of(key)
-    chips = " ".join(gather.chip(v, n) for v, n in gather.counts(items).items() if n)
+    mine, books = shown.of(key), shown.books_of(key)
+    chips = " ".join(gather.chip(v, n) for v, n in gather.counts(mine).items() if n)
     parts = [
         f"# {key} — {shown.documents[key]}",
-        gather.raw(f'<p class="document-verdicts"><a href="../claims.html#doc={key}">{chips}</a> — {len(items)} items</p>'),
+        gather.raw(
+            f'<p class="document-verdicts"><a href="../claims.html#doc={key}">{chips}</a> — {len(mine)} items</p>'
+        ),
     ]
     for book in books:
         parts.append(gather.raw(_notebook_card(book)))
@@ -132,8 +133,9 @@ def _notebook_card(book):
     image = _image(book, *figure, up="../") if figure and "png" in figure[3] else ""
     data = ", ".join(d["label"] for d in result["data"]) or "no data needed"
     about = f"preset {result['preset']}, {result['device']['name']}, {index.seconds(result['run']['seconds'])}, {data}"
+    title = f'<a href="{book.short}.html">{gather.inline(result["title"])}</a>'
     return (
-        f'<section class="book"><div><p class="book-title"><a href="{book.short}.html">{gather.inline(result["title"])}</a></p>'
+        f'<section class="book"><div><p class="book-title">{title}</p>'
         f"<p>{chips}</p><p>{html.escape(result['summary'])}</p>"
         f'<p class="quiet">{html.escape(about)}</p></div>'
         + (f'<a href="{book.short}.html" tabindex="-1" aria-hidden="true">{image}</a>' if image else "")
@@ -183,56 +185,3 @@ def _image(book, number, name, caption, endings, *, up=""):
 def png_size(data):
     """(width, height) of a PNG, from its header."""
     return struct.unpack(">II", data[16:24])
-
-
-# ------------------------------------------------------------------------------------------------------------ items
-
-
-def items_page(shown):
-    """Every item as one table; a script on the page narrows it down, without the script it is all there."""
-    found = gather.counts(shown.items)
-    documents = "".join(f'<option value="{k}">{k} — {html.escape(t)}</option>' for k, t in shown.documents.items())
-    boxes = "".join(
-        f'<label><input type="checkbox" name="verdict" value="{_hash(v)}">{gather.chip(v, n)}</label>' for v, n in found.items() if n
-    )
-    form = (
-        '<form id="items-filter" class="items-filter" role="search" hidden><div class="items-fields">'
-        f'<label>Document <select name="doc"><option value="">all</option>{documents}</select></label>'
-        '<label>Words <input type="search" name="q" placeholder="theorem, notebook, note …" autocomplete="off"></label>'
-        '<button type="reset">Show all</button></div>'
-        f'<fieldset><legend>Verdict</legend>{boxes}</fieldset><p id="items-count" role="status"></p></form>'
-    )
-    heads = ("item", "the document says", "printed", "we got", "verdict", "from", "note")
-    head = "".join(f'<th scope="col">{h}</th>' for h in heads)
-    body = "\n".join(_row(shown, item) for item in shown.items)
-    table = (
-        f'<div class="items-box"><table class="items" id="items"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
-    )
-    return f"# All items\n\n{gather.raw(form + table)}\n"
-
-
-def _row(shown, item):
-    cells = {
-        "item": f'<a class="item-id" href="#{item["id"]}">{html.escape(item["id"])}</a><br>{gather.inline(item["where"])}',
-        "the document says": gather.inline(item["text"]),
-        "printed": gather.inline(item["printed"]),
-        "we got": gather.inline(item["shown"]),
-        "verdict": gather.chip(item["verdict"]) + _small(gather.reading(item)),
-        "from": _from(shown, item),
-        "note": gather.inline(item["note"] or ""),
-    }
-    body = "".join(f'<td data-head="{h}">{c}</td>' for h, c in cells.items() if c or h in ("item", "verdict"))
-    body = "".join(f'<td data-head="{h}"{"" if c else " class=empty"}>{c}</td>' for h, c in cells.items())
-    marks = f'data-doc="{item["document"]}" data-verdict="{_hash(item["verdict"])}" data-nb="{html.escape(item["notebook"])}"'
-    return f'<tr id="{html.escape(item["id"])}" {marks}>{body}</tr>'
-
-
-def _small(text):
-    return f'<span class="reading">{gather.inline(text)}</span>' if text else ""
-
-
-def _from(shown, item):
-    name = html.escape(item["notebook"])
-    if item["notebook"] not in shown.books:
-        return f'{name} <span class="reading">to come</span>'
-    return f'<a href="{name}.html">{name}</a><span class="reading">preset {html.escape(item["preset"])}</span>'

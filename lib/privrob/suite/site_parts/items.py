@@ -1,0 +1,74 @@
+"""The page of all items: one table, narrowed down by a script on the page; without the script it is all there."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from privrob.suite.site_parts import gather
+
+HEADS = ("item", "the document says", "printed", "we got", "verdict", "notebook", "note")
+
+
+def page(shown):
+    """The page's text, MyST."""
+    head = "".join(f'<th scope="col">{h}</th>' for h in HEADS)
+    body = "\n".join(_row(shown, item) for item in shown.items)
+    table = (
+        f'<div class="items-box"><table class="items" id="items"><thead><tr>{head}</tr></thead>'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+    return f"# All items\n\n{gather.raw(_form(shown) + table)}\n"
+
+
+def _form(shown):
+    """The fields that the script on the page reads; hidden where there is no script."""
+    documents = "".join(f'<option value="{k}">{k} — {html.escape(t)}</option>' for k, t in shown.documents.items())
+    boxes = "".join(
+        f'<label><input type="checkbox" name="verdict" value="{gather.slug(v)}">{gather.chip(v, n)}</label>'
+        for v, n in gather.counts(shown.items).items()
+        if n
+    )
+    return (
+        '<form id="items-filter" class="items-filter" role="search" hidden><div class="items-fields">'
+        f'<label>Document <select name="doc"><option value="">all</option>{documents}</select></label>'
+        '<label>Words <input type="search" name="q" placeholder="theorem, notebook, note …" autocomplete="off"></label>'
+        '<button type="reset">Show all</button></div>'
+        f'<fieldset><legend>Verdict</legend>{boxes}</fieldset><p id="items-count" role="status"></p></form>'
+    )
+
+
+def _row(shown, item):
+    anchor, notebook = html.escape(item["id"]), html.escape(item["notebook"])
+    cells = (
+        f'{item["document"]}<br><a class="item-where" href="#{anchor}">{gather.inline(item["where"])}</a>'
+        f'<span class="item-id">{_breakable(item["id"])}</span>',
+        gather.inline(item["text"]),
+        gather.inline(item["printed"]),
+        gather.inline(item["shown"]),
+        gather.chip(item["verdict"]) + _small(gather.reading(item)),
+        _from(shown, item),
+        gather.inline(item["note"] or ""),
+    )
+    pairs = zip(HEADS, cells, strict=True)
+    body = "".join(f'<td data-head="{h}"{"" if c else " class=empty"}>{c}</td>' for h, c in pairs)
+    marks = f'data-doc="{item["document"]}" data-verdict="{gather.slug(item["verdict"])}" data-nb="{notebook}"'
+    return f'<tr id="{anchor}" {marks}>{body}</tr>'
+
+
+def _from(shown, item):
+    """The notebook that judged the item, or will."""
+    name = _breakable(item["notebook"])
+    if item["notebook"] not in shown.books:
+        return name + _small("to come")
+    preset = _small(f"preset {item['preset']}")
+    return f'<a href="{html.escape(item["notebook"])}.html">{name}</a>{preset}'
+
+
+def _small(text):
+    return f'<span class="reading">{gather.inline(text)}</span>' if text else ""
+
+
+def _breakable(name):
+    """A name that may break after a stroke."""
+    return re.sub(r"([/_])", r"\1<wbr>", html.escape(name))

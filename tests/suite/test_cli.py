@@ -1,0 +1,225 @@
+"""Calls that are refused before anything runs, and verbs that run nothing."""
+
+import json
+import time
+
+import nbformat
+import pytest
+from house import notebook
+
+from privrob.suite import cli
+
+
+@pytest.fixture
+def call(house, capsys, monkeypatch):
+    """``call(*arguments)`` in this process: (exit status, standard output, standard error)."""
+    monkeypatch.chdir(house.root)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def run(*arguments):
+        try:
+            status = cli.main([str(a) for a in arguments])
+        except SystemExit as end:  # argparse
+            status = end.code
+        out = capsys.readouterr()
+        return status, out.out, out.err
+
+    run.house = house
+    return run
+
+
+def refused(call, *arguments):
+    """The call is refused quickly, and nothing was run or left behind; returns what was said."""
+    began = time.monotonic()
+    status, out, err = call(*arguments)
+    assert status == 2, (status, out, err)
+    assert time.monotonic() - began < 10
+    assert "Traceback" not in out + err
+    assert not (call.house.results / ".staging").exists()
+    return err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--preset", "smok"], "--preset must be one of laptop, paper, smoke, got 'smok'"),
+        (["sec1_tyo"], "no notebook 'sec1_tyo'; did you mean 'sec1_toy'? There is: dplearn/sec1_toy"),
+        (["dplearn/sec3*"], "no notebook 'dplearn/sec3*'"),
+        (["-p", "sclae", "3"], "no parameter 'sclae'; did you mean 'scale'?"),
+        (["-p", "scale", "much"], "-p scale must be a number, got 'much'"),
+        (["-p", "num_cells", "2.0"], "-p num_cells must be a whole number, got 2.0 (float); write a whole number without a point"),
+        (["-p", "loud", "1"], "-p loud must be true or false"),
+        (["-p", "names", "[1]"], "-p names[0] must be text, got 1"),
+        (["-p", "seed", "-1"], "seed must be an integer in [0, 18446744073709551615], got"),
+        (["-p", "seed", "1.5"], "-p seed must be a whole number, got 1.5"),
+        (["-p", "seed", "None"], "-p seed must be a whole number, got None"),
+        (["-p", "seed", "'7'"], "-p seed must be a whole number, got '7'"),
+        (["--device", "mps"], "--device must be auto, cpu, cuda or cuda:N, got 'mps'"),
+        (["--device", "tpu"], "--device must be auto, cpu, cuda or cuda:N, got 'tpu'"),
+        (["--device", "cuda:x"], "--device must be"),
+        (["--device", "cpu:0"], "--device must be"),
+        (["--device", "cuda"], "--device cuda is not there (0 GPUs found); use --device cpu"),
+        (["--device", "cuda:7"], "--device cuda:7 is not there"),
+        (["--engine", "ray"], "--engine must be local, dask or dask://host:port, got 'ray'"),
+        (["--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["--time-limit", "0"], "--time-limit must be above 0 minutes, got 0"),
+        (["--time-limit", "nan"], "--time-limit must be above 0 minutes"),
+        (["--out", "results", "-p", "scale", "3"], "changed parameters do not go to results/"),
+        (["--out", "results/mine", "-p", "scale", "3"], "changed parameters do not go to results/"),
+        (["--out", "a file"], "--out must be a folder, got a file of that name"),
+        (["--out", "a file/below"], "--out must be writable"),
+        (["--out", "/proc/nowhere"], "--out must be writable"),
+        (["--jobs", "two"], "invalid int value"),
+        (["--prest", "smoke"], "unrecognized arguments: --prest"),
+        (["--fresh", "--redraw"], "not allowed with"),
+        (["-p", "scale"], "expected 2 arguments"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_seconds_with_the_way_out(call, arguments, words):
+    (call.house.root / "a file").write_text("")
+    assert words in refused(call, *arguments)
+
+
+def test_a_preset_that_wants_a_gpu_is_refused_without_one_unless_the_cpu_is_asked_for(call):
+    node = notebook("dplearn/sec1_toy")
+    node.metadata["privrob"]["gpu_presets"] = ["laptop"]
+    call.house.write("dplearn/sec1_toy", node)
+    assert "preset laptop of dplearn/sec1_toy wants a GPU and none is here; --device cpu runs it anyway" in refused(call)
+    assert "wants a GPU" in call("--list", "sec1_toy")[1]
+    assert "wants a GPU" not in call("--list", "sec1_toy", "--preset", "smoke")[1]
+
+
+@pytest.mark.parametrize(
+    ("presets", "words"),
+    [
+        ("smoke: {dplearn/sec1_toy: {num_cels: 3}}", "no parameter 'num_cels'; did you mean 'num_cells'?"),
+        ("smoke: {dplearn/sec1_toy: {scale: 1e-5}}", "scale must be a number, got '1e-5' (str)"),
+        ("smoke: {dplearn/sec1_toy: {seed: -1}}", "seed must be an integer in"),
+        ("smoke: {dplearn/sec1_toi: {num_cells: 3}}", "no notebook 'dplearn/sec1_toi'; did you mean 'dplearn/sec1_toy'?"),
+        ("smoke: {dplearn/sec1_toy: 3}", "dplearn/sec1_toy must hold 'parameter: value' pairs, got 3"),
+        ("smoke: {_minutes: -1}", "_minutes must lie in (0"),
+        ("smoke: [1]", "presets.yaml must map each preset"),
+        ("", "presets.yaml must map each preset"),
+        ("smoke: {", "presets.yaml cannot be read"),
+        (None, "presets.yaml cannot be read"),
+    ],
+)
+def test_a_wrong_presets_file_is_refused_by_entry(call, presets, words):
+    path = call.house.root / "notebooks" / "presets.yaml"
+    path.write_text(presets) if presets is not None else path.unlink()
+    assert words in refused(call, "--preset", "smoke")
+
+
+def test_a_notebook_that_hides_failures_is_refused_by_the_driver(call):
+    call.house.write("dplearn/sec2_toy", notebook("dplearn/sec2_toy", extra=["!false"]))
+    assert "dplearn/sec2_toy: code cell 5 is not plain Python" in refused(call, "--preset", "smoke")
+
+
+def test_claims_that_cannot_be_judged_are_refused(call):
+    (call.house.root / "data" / "claims.yaml").write_text("- {id: dplearn/x}")
+    assert "claims.yaml, dplearn/x" in refused(call, "--preset", "smoke")
+
+
+def test_list_names_notebooks_their_parameters_and_what_they_mean(call):
+    status, out, _ = call("--list", "--preset", "smoke")
+    assert status == 0
+    assert "dplearn/sec1_toy  —  Toy sec1_toy\n    smoke: never run here; missing" in out
+    assert "    -p num_cells 3  # how many cells" in out, "the preset's value"
+    assert "    -p num_cells 4  # how many cells" in out
+    assert not call.house.results.exists()
+
+
+def test_dry_run_says_what_would_run_with_which_changes(call):
+    status, out, _ = call("--dry-run", "--preset", "smoke", "-p", "scale", "-1e-5")
+    assert status == 0
+    assert "run   dplearn/sec1_toy  (missing: never run)\n        num_cells = 3  (paper: 4)" in out
+    assert out.count("scale = -1e-05  (paper: 2.0)") == 2
+    assert not call.house.results.exists()
+    assert not (call.house.root / "studies").exists()
+
+
+def test_names_globs_folders_and_file_paths_choose_notebooks(call):
+    def chosen(*patterns):
+        return [line.split()[1] for line in call("--dry-run", *patterns)[1].splitlines() if line.startswith("run ")]
+
+    both = ["dplearn/sec1_toy", "dplearn/sec2_toy"]
+    assert chosen() == chosen("dplearn") == chosen("dplearn/*") == chosen("*toy") == both
+    assert chosen("sec2_toy") == chosen("notebooks/dplearn/sec2_toy.ipynb") == chosen("dplearn/sec2*") == both[1:]
+
+
+def test_notebooks_stand_in_the_order_of_their_numbers(call):
+    for name in ("dplearn/sec10_toy", "fdp/sec1_toy", "ptr/sec1_toy"):
+        call.house.add(name, notebook(name), claims=())
+    out = call("--dry-run")[1]
+    order = [line.split()[1] for line in out.splitlines()]
+    assert order == ["ptr/sec1_toy", "fdp/sec1_toy", "dplearn/sec1_toy", "dplearn/sec2_toy", "dplearn/sec10_toy"]
+
+
+def test_studies_go_to_a_folder_of_their_own_named_after_the_change(call):
+    class Arguments:
+        out, overrides = None, [["scale", "3.0"], ["names", "['x y', 'z']"]]
+
+    folder = cli._out(Arguments)
+    assert folder.parent == call.house.root / "studies"
+    assert folder.name.startswith("names=--x-y----z--_scale=3.0.")
+    other = cli._out(type("A", (), {"out": None, "overrides": [["scale", "3.0"], ["names", "['x-y', 'z']"]]}))
+    assert other != folder, "another change, another folder"
+
+
+def test_status_says_missing_and_exits_with_1(call):
+    status, out, _ = call("status", "--preset", "smoke")
+    assert status == 1
+    assert out.splitlines() == [f"missing   {n}  never run" for n in call.house.names]
+
+
+def test_help_shows_examples_and_presets(call):
+    status, out, _ = call("--help")
+    assert status == 0
+    assert "./run_all.sh 'dplearn/*' --preset smoke" in out
+    for word in ("presets:", "--engine", "-p NAME VALUE", "status, test, lab, site, bench, diff, clean"):
+        assert word in out
+    for verb in ("status", "test", "site", "bench", "diff", "clean"):
+        assert call(verb, "--help")[0] == 0
+
+
+def test_clean_removes_only_what_runs_left_and_only_when_told(call):
+    out = call.house.root / "out"
+    for name in (".cells/ab/cell.json", ".failed/x/log.txt", "site/index.html", "dplearn/sec1_toy/smoke/rows.csv"):
+        (out / name).parent.mkdir(parents=True)
+        (out / name).write_text("x" * 2**20)
+    (out / "dplearn/sec1_toy/paper").mkdir()
+    (out / "dplearn/sec1_toy/paper/rows.csv").write_text("kept")
+    status, text, _ = call("clean", "--out", out)
+    assert (status, text.splitlines()[-1].split()) == (0, "4.0 MB in all, nothing removed yet: add --yes".split())
+    assert (out / ".cells").exists()
+    assert call("clean", "--out", out, "--yes")[0] == 0
+    left = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file() and p.name != ".lock")
+    assert left == ["dplearn/sec1_toy/paper/rows.csv"]
+
+
+def test_clean_refuses_a_folder_that_runs_did_not_make(call):
+    (call.house.root / "home" / "site").mkdir(parents=True)
+    (call.house.root / "home" / "site" / "mine.html").write_text("")
+    assert "holds none of their files" in refused(call, "clean", "--out", call.house.root / "home", "--yes")
+    assert (call.house.root / "home" / "site" / "mine.html").exists()
+
+
+def test_diff_refuses_what_is_no_folder(call):
+    assert "diff needs two results folders" in refused(call, "diff", "results", "nowhere")
+
+
+def test_a_pipe_that_closes_early_is_no_traceback(house):
+    import subprocess
+
+    process = house.start("--list", stderr=subprocess.PIPE, env=house.env(PYTHONUNBUFFERED="1"))
+    process.stdout.close()
+    err = process.stderr.read()
+    process.wait(timeout=30)
+    assert "Traceback" not in err
+
+
+def test_a_notebook_whose_metadata_are_bare_is_listed_under_its_name(call):
+    node = notebook("dplearn/sec1_toy")
+    node.metadata.clear()
+    call.house.write("dplearn/sec1_toy", nbformat.from_dict(json.loads(json.dumps(node))))
+    assert call("--list", "sec1_toy")[0] == 0
