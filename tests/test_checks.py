@@ -11,8 +11,10 @@ from privrob import checks
 def test_good_values_come_back_as_plain_numbers():
     assert checks.probability("q", np.float32(0.25)) == 0.25
     assert type(checks.probability("q", 1)) is float
-    assert checks.integer("n", np.int64(3), low=1) == 3 and type(checks.integer("n", np.int64(3))) is int
-    assert checks.nonnegative("x", 0) == 0.0 and checks.positive("x", math.inf) == math.inf
+    assert checks.integer("n", np.int64(3), low=1) == 3
+    assert type(checks.integer("n", np.int64(3))) is int
+    assert checks.nonnegative("x", 0) == 0.0
+    assert checks.positive("x", math.inf) == math.inf
     assert checks.real("x", -2.5) == -2.5
     assert checks.choice("c", "b", ("a", "b")) == "b"
     assert checks.array("v", [[1, 2]], ndim=2).dtype == np.float64
@@ -20,7 +22,9 @@ def test_good_values_come_back_as_plain_numbers():
 
 @pytest.mark.parametrize("bad", [1.4, -0.1, math.nan, math.inf])
 def test_a_probability_outside_is_refused_with_the_way_out(bad):
-    with pytest.raises(ValueError, match=r"sample_rate must lie in \[0, 1\], got sample_rate=.*; pass batch_size") as error:
+    with pytest.raises(
+        ValueError, match=r"sample_rate must lie in \[0, 1\], got sample_rate=.*; pass batch_size"
+    ) as error:
         checks.probability("sample_rate", bad, hint="pass batch_size / num_records")
     assert repr(bad) in str(error.value)
 

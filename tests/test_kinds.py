@@ -22,7 +22,9 @@ def test_names_are_taken_exactly_and_others_refused():
 
 def test_an_interval_is_ordered_and_holds_no_nan():
     interval = Interval(1.0, 2.0, 4.0)
-    assert interval.width == 3.0 and 1.5 in interval and 4.1 not in interval
+    assert interval.width == 3.0
+    assert 1.5 in interval
+    assert 4.1 not in interval
     assert Interval.exact(math.inf).width == 0.0
     for bad in [(2.0, 1.0, 3.0), (0.0, 4.0, 3.0), (0.0, math.nan, 1.0), (math.nan, 1.0, 2.0)]:
         with pytest.raises(ValueError, match="lower <= estimate <= upper"):
@@ -74,7 +76,8 @@ def test_torch_streams_differ_repeat_and_look_uniform():
 def test_the_torch_state_is_the_whole_twister_not_32_bits():
     a, b = (Streams(0).torch(n).get_state() for n in ("init", "noise"))
     words = a[24 : 24 + 8 * 624].numpy().view(np.uint64)
-    assert len(set(words.tolist())) > 620 and words.max() < 2**32
+    assert len(set(words.tolist())) > 620
+    assert words.max() < 2**32
     assert (a[24 : 24 + 8 * 624] != b[24 : 24 + 8 * 624]).float().mean() > 0.4  # half of the bytes are zero
 
 
@@ -86,9 +89,16 @@ def test_streams_need_a_root_seed():
 
 @pytest.mark.parametrize(
     ("value", "digits", "want"),
-    [(1.23456701, 6, "1.23457"), (1.234560000001, 6, "1.23457"), (2.0, 6, "2"), (0.0, 6, "0"), (math.inf, 6, "infinite"),
-     (2.0**-30, 3, "9.32e-10"), (99.991, 3, "100")],
-)  # fmt: skip
+    [
+        (1.23456701, 6, "1.23457"),
+        (1.234560000001, 6, "1.23457"),
+        (2.0, 6, "2"),
+        (0.0, 6, "0"),
+        (math.inf, 6, "infinite"),
+        (2.0**-30, 3, "9.32e-10"),
+        (99.991, 3, "100"),
+    ],
+)
 def test_a_privacy_loss_is_never_rounded_down(value, digits, want):
     assert nats(value, digits) == want
     assert value == math.inf or float(nats(value, digits)) >= value

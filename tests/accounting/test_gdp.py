@@ -60,7 +60,9 @@ def test_the_textbook_noise_is_enough_in_its_range_and_never_the_least():
 @pytest.mark.paper("dplearn", "Gaussian Mechanism")
 def test_the_textbook_formula_is_far_off_at_50_and_refused_above_1():
     assert gdp.textbook_delta(50, delta=1e-5) == pytest.approx(0.586, abs=5e-4)
-    assert gdp.textbook_noise_multiplier(0.5, delta=1e-5) == pytest.approx(2 * math.sqrt(2 * math.log(125000)), rel=1e-15)
+    assert gdp.textbook_noise_multiplier(0.5, delta=1e-5) == pytest.approx(
+        2 * math.sqrt(2 * math.log(125000)), rel=1e-15
+    )
     with pytest.raises(ValueError, match=r"epsilon must lie in \(0, 1\], got epsilon=50.*noise_multiplier_of"):
         gdp.textbook_noise_multiplier(50, delta=1e-5)
 
@@ -68,7 +70,8 @@ def test_the_textbook_formula_is_far_off_at_50_and_refused_above_1():
 def test_without_loss_or_with_a_large_delta_epsilon_is_exactly_0():
     assert gdp.delta_of(0.0, gdp_mu=1.0) == pytest.approx(0.3829249225, abs=5e-11)
     for value in (gdp.epsilon_of(0.9, gdp_mu=1.0), gdp.epsilon_of(0.5, gdp_mu=1.0), gdp.epsilon_of(0.0, gdp_mu=0.0)):
-        assert value == 0 and math.copysign(1, value) == 1  # not -0.0
+        assert value == 0
+        assert math.copysign(1, value) == 1
     assert gdp.epsilon_of(0.3, gdp_mu=1.0) > 0
 
 
@@ -122,7 +125,8 @@ def test_the_tradeoff_curve_is_the_dual_of_delta():
     lines = np.maximum(1 - delta - np.exp(eps) * alphas[:, None], np.exp(-eps) * (1 - delta - alphas[:, None]))
     got = gdp.tradeoff(alphas, gdp_mu=mu)
     gap = got - np.maximum(lines.max(1), 0)
-    assert (gap > -1e-12).all() and (gap < 1e-6).all()  # spacing 5e-4 of ε, squared
+    assert (gap > -1e-12).all()
+    assert (gap < 1e-6).all()
 
 
 def test_the_tradeoff_curve_has_its_ends():

@@ -38,7 +38,9 @@ def test_the_exponential_beyond_its_tangent_has_no_cancellation(x):
     assert logspace.expm1_minus(x) == pytest.approx(float(want), rel=2e-15)  # just above 0.5 it loses 2 bits
 
 
-@pytest.mark.parametrize(("lower", "upper"), [(-40.0, -39.9), (5.0, 5.001), (-1.0, 2.0), (30.0, np.inf), (-0.001, 0.001)])
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-40.0, -39.9), (5.0, 5.001), (-1.0, 2.0), (30.0, np.inf), (-0.001, 0.001)]
+)
 def test_normal_intervals_are_taken_in_the_small_tail(lower, upper):
     tail = lambda z: mpmath.erfc(z / mpmath.sqrt(2)) / 2  # noqa: E731
     with mpmath.workdps(400):  # near −40 both are 1 up to 1e-350

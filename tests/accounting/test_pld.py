@@ -1,5 +1,6 @@
 """The sampled Gaussian: certified ends around closed forms, other accountants, and published trouble spots."""
 
+import itertools
 import math
 
 import mpmath
@@ -81,7 +82,8 @@ def test_corners_that_stop_other_accountants_give_a_finite_honest_interval(q, si
 def test_no_loss_gives_exactly_0():
     for q, sigma, steps, delta in [(0, 1, 100, 1e-5), (0.1, 1, 0, 1e-5), (0, 0, 5, 0.0), (0.1, math.inf, 5, 1e-5)]:
         got = epsilon(q, sigma, steps, delta)
-        assert (got.lower, got.upper) == (0.0, 0.0) and math.copysign(1, got.upper) == 1
+        assert (got.lower, got.upper) == (0.0, 0.0)
+        assert math.copysign(1, got.upper) == 1
     assert epsilon(0.00105, 1, 1, 1e-3).upper == 0  # δ(0) is 4.0207e-4
     assert epsilon(0.001, 1000, 1, 1e-5).upper == 0
     assert epsilon(1, 1, 1, 0.9).upper == 0
@@ -90,7 +92,9 @@ def test_no_loss_gives_exactly_0():
 def test_without_noise_a_drawn_record_gives_itself_away():
     assert epsilon(0.01, 0, 10, 1e-5, "remove").lower == math.inf
     assert epsilon(0.01, 0, 10, 0.2, "remove").upper == 0  # δ above 1 − 0.99¹⁰ = 0.0956: it may just not be drawn
-    assert epsilon(0.01, 0, 10, 1e-5, "add").upper == pytest.approx(-10 * math.log(0.99) + math.log(1 - 1e-5), rel=1e-12)
+    assert epsilon(0.01, 0, 10, 1e-5, "add").upper == pytest.approx(
+        -10 * math.log(0.99) + math.log(1 - 1e-5), rel=1e-12
+    )
     assert epsilon(1, 0, 1, 1e-5).upper == math.inf
 
 
@@ -167,12 +171,13 @@ def test_the_interval_shrinks_around_the_same_value_on_finer_grids():
     coarse, fine = (epsilon(Q, 1.1, 3_000, 1e-5, points=p) for p in (2**14, 2**19))
     assert coarse.lower <= fine.lower <= fine.upper <= coarse.upper
     assert fine.width < coarse.width / 50
-    assert fine.record.grid < coarse.record.grid and fine.record.points > coarse.record.points
+    assert fine.record.grid < coarse.record.grid
+    assert fine.record.points > coarse.record.points
 
 
 def test_epsilon_only_grows_as_delta_falls_to_1e_18_and_below():
     values = [epsilon(0.00033, 4, 10_000, d, points=2**15) for d in np.geomspace(1e-11, 1e-19, 17)]
-    assert all(a.upper < b.upper and a.lower < b.lower for a, b in zip(values, values[1:]))
+    assert all(a.upper < b.upper and a.lower < b.lower for a, b in itertools.pairwise(values))
     at = epsilon(0.00033, 4, 10_000, 1.1e-18, points=2**16)
     assert 0.05 < at.lower <= at.upper < 0.146  # 0.146: Rényi orders up to 256
 
@@ -184,7 +189,8 @@ def test_a_delta_below_the_floor_is_refused_with_the_floor():
 
 def test_removal_and_addition_are_both_covered():
     both, remove, add = (epsilon(0.2, 1, 10, 1e-5, n) for n in ("add_remove", "remove", "add"))
-    assert both.upper == max(remove.upper, add.upper) and both.lower == max(remove.lower, add.lower)
+    assert both.upper == max(remove.upper, add.upper)
+    assert both.lower == max(remove.lower, add.lower)
     assert remove.lower > add.upper  # they differ, so that a mix-up shows
     with pytest.raises(NotAvailable, match="add_remove"):
         epsilon(0.2, 1, 10, 1e-5, "replace")
@@ -207,19 +213,21 @@ def test_the_slides_square_root_of_t_is_an_order_of_magnitude_not_a_bound():
 
 def test_one_discretised_step_serves_a_curve_of_step_counts():
     steps = [0, 1, 100, 1000, 3000, 100]
-    curve = pld.epsilon_curve(
-        sample_rate=Q, noise_multiplier=1.1, steps=steps, delta=1e-5, neighbouring="add_remove"
-    )
-    assert curve[0].upper == 0 and curve[2] == curve[5]
+    curve = pld.epsilon_curve(sample_rate=Q, noise_multiplier=1.1, steps=steps, delta=1e-5, neighbouring="add_remove")
+    assert curve[0].upper == 0
+    assert curve[2] == curve[5]
     for count, got in zip(steps[1:], curve[1:]):
         alone = epsilon(Q, 1.1, count, 1e-5)
-        assert got.lower <= alone.upper and alone.lower <= got.upper  # both hold the truth
+        assert got.lower <= alone.upper
+        assert alone.lower <= got.upper
     assert [c.upper for c in curve[:5]] == sorted(c.upper for c in curve[:5])
 
 
 def test_the_record_says_how():
     record = epsilon(0.1, 1, 10, 1e-5).record
-    assert record.accountant == "pld, connect the dots" and record.grid > 0 and record.points > 0
+    assert record.accountant == "pld, connect the dots"
+    assert record.grid > 0
+    assert record.points > 0
     assert (record.neighbouring, record.sampling, record.delta) == ("add_remove", "poisson", 1e-5)
     assert epsilon(1, 1, 10, 1e-5).record.accountant == "closed form"
 

@@ -10,6 +10,9 @@ from torch.nn import functional
 from privrob.learn.clip import PerExample, check_model, clip_weights
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+
+
 def loop(model, inputs, targets, loss=None):
     """The gradients one by one, by a backward pass each: a list of lists."""
     loss = loss or functional.cross_entropy
@@ -77,8 +80,10 @@ class Positions(nn.Module):
 
 
 def small_kernel_many_channels():
-    # 4 positions, 8 x 256 weights: the Gram form of a convolution
-    return nn.Sequential(nn.Conv2d(3, 64, 8, stride=4), nn.Tanh(), nn.Conv2d(64, 64, 2), nn.Flatten(), nn.Linear(64, 5))
+    # 4 positions, 64 x 144 weights, then 1 position, 64 x 256: the Gram form of a convolution
+    return nn.Sequential(
+        nn.Conv2d(3, 64, (8, 6), stride=4), nn.Tanh(), nn.Conv2d(64, 64, 2), nn.Flatten(), nn.Linear(64, 5)
+    )
 
 
 MODELS = {
@@ -91,7 +96,9 @@ MODELS = {
     "conv circular": lambda: conv(kernel_size=3, padding=1, padding_mode="circular"),
     "conv without bias": lambda: conv(kernel_size=3, bias=False),
     "conv in Gram form": small_kernel_many_channels,
-    "group norm": lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(320, 5)),
+    "group norm": lambda: nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(320, 5)
+    ),
     "layer norm": lambda: nn.Sequential(nn.Flatten(), nn.Linear(360, 8), nn.LayerNorm(8), nn.Linear(8, 5)),
     "prelu": lambda: nn.Sequential(nn.Flatten(), nn.Linear(360, 8), nn.PReLU(8), nn.Linear(8, 5)),
     "conv transposed": lambda: nn.Sequential(nn.ConvTranspose2d(3, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(336, 5)),
@@ -126,6 +133,17 @@ def test_norms_and_sums_equal_a_loop_in_float64(name, memory):
 @pytest.mark.parametrize("name", MODELS)
 def test_norms_and_sums_equal_a_loop_in_float32(name):
     assert_equals_loop(made(name, torch.float32), *example(torch.float32), rtol=1e-5)
+
+
+def test_the_gram_form_is_what_few_positions_and_wide_layers_take():
+    taken = {}
+    for name in ("conv in Gram form", "conv", "sequence in Gram form", "sequence"):
+        batch = PerExample(made(name, torch.float64))(*example(torch.float64))
+        taken[name] = [layer.each is None for layer in batch._layers]
+    assert taken["conv in Gram form"] == [True, True, True]
+    assert not taken["conv"][0]
+    assert taken["sequence in Gram form"][1]
+    assert not taken["sequence"][1]
 
 
 def test_one_example_is_a_batch():
@@ -231,7 +249,11 @@ def test_nothing_of_the_model_is_changed():
 def linear_with_gradients(values):
     """A layer without bias whose per-example gradients have these norms: the loss is the output times the value."""
     model = nn.Linear(1, 1, bias=False)
-    return PerExample(model, loss=lambda out, scale: out[:, 0] * scale), torch.ones(len(values), 1), torch.tensor(values)
+    return (
+        PerExample(model, loss=lambda out, scale: out[:, 0] * scale),
+        torch.ones(len(values), 1),
+        torch.tensor(values),
+    )
 
 
 @pytest.mark.paper("dplearn", "Training a machine learning model with DP-SGD")
@@ -241,20 +263,23 @@ def test_clipping_takes_zero_tiny_huge_and_exact_norms():
     batch = grads(inputs, targets)
     torch.testing.assert_close(batch.norms, torch.tensor(values, dtype=torch.float64), rtol=1e-6, atol=0)
     weights = clip_weights(batch.norms, 3)
-    assert weights[:2].tolist() == [1.0, 1.0] and weights[3] == 1.0 and weights[4] == 1.0
+    assert weights[:2].tolist() == [1.0, 1.0]
+    assert weights[3] == 1.0
+    assert weights[4] == 1.0
     clipped = weights * batch.norms
     torch.testing.assert_close(clipped[[2, 5]], torch.tensor([3.0, 3.0], dtype=torch.float64), rtol=1e-6, atol=0)
     total = batch.weighted_sum(weights)[0]
-    assert total.item() == pytest.approx(3 + 3 + 2.9 + 3, rel=1e-5) and torch.isfinite(total).all()
+    assert total.item() == pytest.approx(3 + 3 + 2.9 + 3, rel=1e-5)
+    assert torch.isfinite(total).all()
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e18, 1e28])
 def test_convolutions_and_sequences_take_tiny_and_huge_gradients(scale):
     for name in ("conv", "sequence", "sequence in Gram form", "group norm"):
         model, (inputs, targets) = made(name, torch.float32), example(torch.float32)
-        loss = functional.cross_entropy
-        plain = PerExample(model, loss=lambda o, t: loss(o, t, reduction="none"))(inputs, targets).norms
-        scaled = PerExample(model, loss=lambda o, t: loss(o, t, reduction="none") * scale)(inputs, targets).norms
+        plain = PerExample(model)(inputs, targets).norms
+        loss = lambda o, t: functional.cross_entropy(o, t, reduction="none") * scale  # noqa: E731
+        scaled = PerExample(model, loss=loss)(inputs, targets).norms
         torch.testing.assert_close(scaled / scale, plain, rtol=1e-5, atol=0)
 
 

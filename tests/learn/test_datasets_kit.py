@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from privrob.learn import data_fetch, data_files
+from privrob.learn import data_fetch, data_files, data_images, data_views
 
 ROLES = {
     "train_images": "train-images-idx3-ubyte",
@@ -146,3 +146,65 @@ def make_kit(tmp_path, monkeypatch):
     data_files._noticed.clear()
     data_fetch._unreachable.clear()
     return made
+
+
+def make_tiny(kit):
+    """The kit with a set of idx files, which may also come as a tgz or a deb; none of them is put anywhere."""
+    payloads = digits(0)
+    names = {f"package/data/{ROLES[role]}": data for role, data in payloads.items()}
+    tgz = tar_bytes(names)
+    archives = [
+        {"name": "digits-*.tgz", "inside": "package/data", "hashes": [sha(tgz)]},
+        {"name": "digits_*.deb", "inside": "package/data", "hashes": []},
+    ]
+    kit.add("tiny", kit.idx_form(payloads, archives=archives, by_hand=["type this"]))
+    kit.payloads, kit.tgz, kit.names = payloads, tgz, names
+    return kit
+
+
+def make_pictures(kit):
+    """The kit with a colour set in two forms: official batches, and copies as a zip of images, which is there."""
+    rng = np.random.default_rng(0)
+    shape, classes = (3, 5, 4), ["a", "b", "c"]
+    batches, kit.pixels = {}, {}
+    for base, count in (("data_batch_1", 6), ("data_batch_2", 6), ("test_batch", 6)):
+        pixels = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+        batches[base], kit.pixels[base] = batch_bytes(pixels, np.arange(count) % 3), pixels
+    files = {}
+    for split, count in (("train", 4), ("test", 2)):
+        for i, name in enumerate(classes):
+            for k in range(count):
+                files[f"{split}/{name}/{k}.png"] = image_bytes((10 * i, k, 7))
+    archive = zip_bytes(files)
+    view = data_views.ZipView(kit.data / "copies.zip", "copies.zip")
+    (kit.data / "copies.zip").write_bytes(archive)
+    with view:
+        digest = data_images.tree_digest(view, data_images.list_tree(view)[1])
+    kit.add(
+        "colour",
+        {
+            "variant": "original",
+            "reader": "cifar",
+            "loose": ["", "batches"],
+            "archives": [{"name": "batches.tar.gz", "inside": "batches", "hashes": []}],
+            "content": {base: md5(data) for base, data in batches.items()},
+        },
+        {
+            "variant": "JPEG copies",
+            "exact": False,
+            "reader": "tree",
+            "loose": ["copies"],
+            "archives": [{"name": "copies.zip", "hashes": [sha(archive)]}],
+            "content": {"tree": digest},
+        },
+        shape=shape,
+    )
+    kit.batches, kit.files, kit.archive = batches, files, archive
+    return kit
+
+
+def flip_bit(path):
+    """One bit of the first image changes."""
+    data = bytearray(path.read_bytes())
+    data[30] ^= 1
+    path.write_bytes(bytes(data))

@@ -1,4 +1,4 @@
-"""Laplace and Gaussian noise: every stated guarantee against quadrature of the densities, and the laws all must obey."""
+"""Laplace and Gaussian noise: every guarantee against quadrature of the densities, and the laws all must obey."""
 
 import math
 
@@ -117,7 +117,8 @@ def test_epsilon_at_delta_is_the_root_of_the_integral(mechanism, delta):
     epsilon = mechanism.epsilon(delta, **ALONE)
     got = integrate.trapezoid(np.maximum(np.exp(p) - math.exp(epsilon.upper) * np.exp(q), 0), z)
     assert got == pytest.approx(delta, rel=1e-6)  # trapezoids, spacing 1e-4
-    assert epsilon.lower <= epsilon.upper and epsilon.width <= 1e-8
+    assert epsilon.lower <= epsilon.upper
+    assert epsilon.width <= 1e-8
 
 
 @pytest.mark.parametrize("mechanism", [LAPLACE, GAUSSIAN, Laplace(0.4, 1.0)])
@@ -160,7 +161,8 @@ def test_more_noise_leaks_less_and_orders_and_errors_are_monotone(scale, factor,
     type1 = np.linspace(0, 1, 41)
     curve = quiet.tradeoff(type1, **ALONE)
     assert (loud.tradeoff(type1, **ALONE) >= curve - 1e-12).all()
-    assert (np.diff(curve) <= 1e-12).all() and (np.diff(curve, 2) >= -1e-9).all()  # falling and convex
+    assert (np.diff(curve) <= 1e-12).all()
+    assert (np.diff(curve, 2) >= -1e-9).all()
     inside = (curve > 0) & (curve < 1)
     assert quiet.tradeoff(curve[inside], **ALONE) == pytest.approx(type1[inside], abs=1e-6)  # symmetric
 
@@ -169,7 +171,9 @@ def test_more_noise_leaks_less_and_orders_and_errors_are_monotone(scale, factor,
 @given(st.floats(0.01, 30), st.sampled_from(["add", "remove", "replace"]))
 def test_the_constructors_meet_their_epsilon(epsilon, neighbouring):
     how = {"neighbouring": neighbouring, "sampling": "none"}
-    assert Laplace.for_epsilon(epsilon, l1_sensitivity=0.7).epsilon(0.0, **how).upper == pytest.approx(epsilon, rel=1e-12)
+    assert Laplace.for_epsilon(epsilon, l1_sensitivity=0.7).epsilon(0.0, **how).upper == pytest.approx(
+        epsilon, rel=1e-12
+    )
     gaussian = Gaussian.for_epsilon(epsilon, delta=1e-6, l2_sensitivity=0.7)
     assert gaussian.epsilon(1e-6, **how).upper == pytest.approx(epsilon, rel=1e-8)
 
@@ -190,16 +194,19 @@ def test_released_answers_are_shifted_noise_of_the_right_size(mechanism):
     assert np.abs(noise.mean(0)).max() < 5 * noise.std() / math.sqrt(count / 2)
     assert abs(np.corrcoef(noise.T)[0, 1]) < 5 / math.sqrt(count / 2)
     again = mechanism.release(answers, rng=np.random.default_rng(3)) - answers
-    assert (again == noise).all() and not (mechanism.release(answers, rng=np.random.default_rng(4)) - answers == noise).any()
+    assert (again == noise).all()
+    assert not (mechanism.release(answers, rng=np.random.default_rng(4)) - answers == noise).any()
 
 
 def test_no_noise_is_no_privacy_and_no_sensitivity_no_loss():
     for kind in (Laplace, Gaussian):
         open_, shut = kind(0.0, 1.0), kind(1.0, 0.0)
-        assert open_.epsilon(1e-5, **ALONE).lower == math.inf and (open_.rdp([2.0], **ALONE) == math.inf).all()
+        assert open_.epsilon(1e-5, **ALONE).lower == math.inf
+        assert (open_.rdp([2.0], **ALONE) == math.inf).all()
         assert open_.tradeoff(0.3, **ALONE) == 0.0
         assert (open_.release(np.array([1.5]), rng=np.random.default_rng(0)) == 1.5).all()
-        assert shut.epsilon(0.0, **ALONE).upper == 0 and (shut.rdp([2.0], **ALONE) == 0).all()
+        assert shut.epsilon(0.0, **ALONE).upper == 0
+        assert (shut.rdp([2.0], **ALONE) == 0).all()
         assert shut.tradeoff(0.3, **ALONE) == pytest.approx(0.7)
 
 

@@ -80,11 +80,12 @@ class House:
 
     def __init__(self, root, names=("dplearn/sec1_toy", "dplearn/sec2_toy")):
         self.root, self.names = Path(root), names
-        (self.root / "data").mkdir(parents=True)
+        for folder in ("data", "notebooks"):
+            (self.root / folder).mkdir(parents=True)
         self.claims = []
         for name in names:
             self.add(name, notebook(name))
-        self.presets({"smoke": {"_minutes": 5, names[0]: {"num_cells": 3}}, "laptop": None, "paper": None})
+        self.presets({"smoke": {"_minutes": 5, **{n: {"num_cells": 3} for n in names[:1]}}, "laptop": None, "paper": None})
 
     def add(self, name, node, claims=CLAIMS):
         """Write a notebook and its claims."""

@@ -102,7 +102,8 @@ class PerExample:
                     f"layer {self._names[module]!r} has its input or output changed in place by another layer; "
                     "build that layer with inplace=False"
                 )
-        grads = torch.autograd.grad(losses.sum(), [left for *_, left, _ in calls], allow_unused=True)
+        with torch.enable_grad():
+            grads = torch.autograd.grad(losses.sum(), [left for *_, left, _ in calls], allow_unused=True)
         uses = {}
         for (module, entered, _, _, _), grad in zip(calls, grads):
             if grad is not None:  # None: the output plays no part in the loss

@@ -163,16 +163,18 @@ def train(
         ``batch_max``, ``empty_steps``; ``weights_sha256`` (None but in the last). All but the weights and what follows
         from them is about private records and has no guarantee: for the study, not for release.
     """
-    run = _Training(
+    run = Training(
         settings, train_images, train_labels, test_images, test_labels, num_classes, streams, progress, checkpoint
     )
     return run.rows()
 
 
-class _Training:
-    """The state of one training: weights, momentum, two generators, the step."""
+class Training:
+    """The state of one training: weights (``model``), momentum, two generators, the step. :func:`train` runs it."""
 
-    def __init__(self, settings, images, labels, test_images, test_labels, num_classes, streams, progress, checkpoint):
+    def __init__(
+        self, settings, images, labels, test_images, test_labels, num_classes, streams, progress=None, checkpoint=None
+    ):
         self.settings, self.progress = settings, progress
         self.device = resolve_device(settings.device)
         num_classes = checks.integer("num_classes", num_classes, low=2)

@@ -15,7 +15,7 @@ from pathlib import Path
 import nbformat
 
 from privrob.suite import record
-from privrob.suite.files import read_text, write_text
+from privrob.suite.files import digest, read_text, write_text
 from privrob.suite.sources import package_root, repository
 
 INJECTED = "injected-parameters"
@@ -25,7 +25,7 @@ class NotRun(RuntimeError):
     """The evidence that the notebook ran is incomplete."""
 
 
-def check(folder, source, *, token, inputs):
+def check(folder, source, *, changes, token, inputs):
     """Check all evidence in a job's folder; returns the executed notebook and its result, or raises :class:`NotRun`."""
     path = folder / "executed.ipynb"
     if not path.is_file():
@@ -35,13 +35,13 @@ def check(folder, source, *, token, inputs):
     if [(c.cell_type, c.source) for c in cells] != [(c.cell_type, c.source) for c in source.node.cells]:
         raise NotRun("the executed cells are not those of the notebook")
     code = [c for c in node.cells if c.cell_type == "code"]
-    counts = [c.execution_count for c in code]
-    if counts != list(range(1, len(code) + 1)):
-        raise NotRun(f"not every code cell ran once, in order (counts {counts})")
     for cell in code:
         for output in cell.outputs:
             if output.output_type == "error":
                 raise NotRun(f"cell {cell.execution_count}: {output.ename}: {output.evalue}")
+    counts = [c.execution_count for c in code]
+    if counts != list(range(1, len(code) + 1)):
+        raise NotRun(f"not every code cell ran once, in order (counts {counts})")
     result_folder = folder / "results"
     try:
         result = record.read(result_folder, check_files=True)
@@ -51,6 +51,8 @@ def check(folder, source, *, token, inputs):
         raise NotRun("the notebook wrote no result.json; its last cell must call run.save()")
     if result["run"]["token"] != token or result["inputs"] != inputs or result["notebook"] != source.name:
         raise NotRun("result.json is of another run")
+    if digest(result["parameters"]) != digest({**source.defaults, **changes}):
+        raise NotRun(f"result.json holds other parameters than were asked for: {result['parameters']}")
     declared = set(source.about.get("figures", []))
     drawn = {f["name"] for f in result["figures"]}
     if declared != drawn:

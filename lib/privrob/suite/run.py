@@ -220,7 +220,9 @@ def finish(plan, folder, status, seconds):
     if status["ok"]:
         try:
             job = load_json(read_text(folder / "job.json"))
-            node, result = evidence.check(folder, plan.source, token=job["token"], inputs=job["inputs"])
+            node, result = evidence.check(
+                folder, plan.source, changes=plan.changes, token=job["token"], inputs=job["inputs"]
+            )
             put_in_place(evidence.tidy(node), folder, plan)
             surprises = [c["id"] for c in result["claims"] if c["surprise"]]
             if surprises:

@@ -87,9 +87,10 @@ def copy_static(static):
 
 
 def trim(site):
-    """Take out what no page asks for: maps for debuggers, and Sphinx's notes to itself."""
-    for path in site.rglob("*.map"):
-        path.unlink()
+    """Take out what no page asks for: maps for debuggers, templates, and Sphinx's notes to itself."""
+    for pattern in ("*.map", "*webpack-macros.html"):
+        for path in sorted(site.rglob(pattern)):
+            path.unlink()
     for path in sorted(site.rglob("*")):
         if path.suffix in (".js", ".css") and "_static" in path.parts:
             text = read_text(path)

@@ -44,8 +44,8 @@ def _row(shown, item):
         f'{item["document"]}<br><a class="item-where" href="#{anchor}">{gather.inline(item["where"])}</a>'
         f'<span class="item-id">{_breakable(item["id"])}</span>',
         gather.inline(item["text"]),
-        gather.inline(item["printed"]),
-        gather.inline(item["shown"]),
+        _value(item["printed"]),
+        _value(item["shown"]),
         gather.chip(item["verdict"]) + _small(gather.reading(item)),
         _from(shown, item),
         gather.inline(item["note"] or ""),
@@ -63,6 +63,12 @@ def _from(shown, item):
         return name + _small("to come")
     preset = _small(f"preset {item['preset']}")
     return f'<a href="{html.escape(item["notebook"])}.html">{name}</a>{preset}'
+
+
+def _value(text):
+    """A number stays whole, its standard error stands below it; longer texts may break."""
+    text = gather.inline(text)
+    return f'<span class="value">{text.replace(" ±", "<br>±")}</span>' if 0 < len(text) <= 28 else text
 
 
 def _small(text):

@@ -14,6 +14,7 @@ RERUN = {
     "./run_all.sh '{document}/*' --preset smoke": "some notebooks, in seconds, on synthetic data",
     "./run_all.sh {notebook} -p {name} {value}": "one notebook with a changed parameter: a study of yours",
 }
+PREFERRED = ("noise_multiplier", "epsilon", "num_steps", "num_epochs", "epochs", "num_trials", "scale")
 
 
 def every(shown, *, api=True):
@@ -76,15 +77,20 @@ def front(shown, *, api):
 
 def _rerun(shown):
     """Three commands that can be pasted, made for a notebook that is really here."""
-    book = next((b for b in shown.books.values() if b.result["parameters"]), next(iter(shown.books.values())))
-    numbers = [
-        (n, v) for n, v in book.result["parameters"].items() if isinstance(v, (int, float)) and not isinstance(v, bool)
-    ]
-    name, value = ([(n, v) for n, v in numbers if n != "seed"] or numbers or [("seed", 0)])[0]
-    fill = {"document": book.document, "notebook": book.short, "name": name, "value": f"{value * 2 or 1:g}"}
+    found = [(b, _change(b.result["parameters"])) for b in shown.books.values()]
+    book, (name, value) = min(found, key=lambda pair: PREFERRED.index(pair[1][0]) if pair[1][0] in PREFERRED else 99)
+    fill = {"document": book.document, "notebook": book.short, "name": name, "value": value}
     lines = {command.format(**fill): words for command, words in RERUN.items()}
     rows = "".join(f"<dt><code>{html.escape(c)}</code></dt><dd>{w}</dd>" for c, w in lines.items())
     return gather.raw(f'<dl class="commands">{rows}</dl>')
+
+
+def _change(parameters):
+    """A parameter and another value for it that stays in range: whole numbers doubled, others halved."""
+    numbers = {n: v for n, v in parameters.items() if isinstance(v, (int, float)) and not isinstance(v, bool) and v}
+    name = next((n for n in (*PREFERRED, *sorted(numbers)) if n in numbers and n != "seed"), "seed")
+    value = numbers.get(name, 1)
+    return name, f"{value * 2 if isinstance(value, int) else value / 2:g}"
 
 
 def _legend():
