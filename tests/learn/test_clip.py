@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from privrob.learn.clip import PerExample, check_model, clip_weights
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
 

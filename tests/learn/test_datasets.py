@@ -11,8 +11,8 @@ import torch
 from test_datasets_kit import digits, make_kit
 
 from privrob.learn import datasets
-from privrob.learn.data_request import spread_order
 from privrob.learn.datasets import DataUnavailable
+from privrob.learn.datasets.request import spread_order
 
 ARGUMENTS = [
     {},

@@ -7,8 +7,9 @@ import pytest
 import torch
 from test_datasets_kit import image_bytes, make_kit, zip_bytes
 
-from privrob.learn import data_images, datasets
+from privrob.learn import datasets
 from privrob.learn.datasets import DataCorrupt, DataUnavailable
+from privrob.learn.datasets import images as data_images
 
 
 @pytest.fixture

@@ -11,7 +11,10 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from privrob.learn import data_fetch, data_files, data_images, data_views
+from privrob.learn.datasets import download as data_fetch
+from privrob.learn.datasets import files as data_files
+from privrob.learn.datasets import images as data_images
+from privrob.learn.datasets import views as data_views
 
 ROLES = {
     "train_images": "train-images-idx3-ubyte",

@@ -11,8 +11,9 @@ import time
 import pytest
 from test_datasets_kit import ROLES, deb_bytes, digits, make_kit, sha, tar_bytes, zip_bytes
 
-from privrob.learn import data_fetch, datasets
+from privrob.learn import datasets
 from privrob.learn.datasets import DataCorrupt, DataUnavailable
+from privrob.learn.datasets import download as data_fetch
 
 
 class Server:

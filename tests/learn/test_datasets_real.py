@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from privrob.learn import data_known, datasets
-from privrob.learn.data_request import check_request
-from privrob.learn.data_sources import decoded_path
+from privrob.learn import datasets
+from privrob.learn.datasets import known as data_known
+from privrob.learn.datasets.request import check_request
+from privrob.learn.datasets.sources import decoded_path
 
 SETS = ["mnist", "mnist5k", "fashion_mnist", "emnist_letters", "ocr_letters", "cifar10", "tiny_imagenet"]
 

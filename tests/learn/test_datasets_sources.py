@@ -27,8 +27,9 @@ from test_datasets_kit import (
     zip_bytes,
 )
 
-from privrob.learn import data_images, datasets
+from privrob.learn import datasets
 from privrob.learn.datasets import DataCorrupt, DataUnavailable
+from privrob.learn.datasets import images as data_images
 
 
 def unpacked(payload, axes):

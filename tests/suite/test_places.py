@@ -57,9 +57,17 @@ def listing(folder):
     return {p: (p.lstat().st_mtime_ns, p.lstat().st_size) for p in sorted(folder.rglob("*"))}
 
 
+def can_run(env, who):
+    """Whether this python, packages included, works for that user."""
+    try:
+        return subprocess.run([sys.executable, "-c", "import numpy"], env=env, cwd="/", capture_output=True, **who).returncode == 0
+    except PermissionError:
+        return False
+
+
 @pytest.mark.slow
 def test_a_read_only_checkout_and_home_are_left_alone_with_results_elsewhere(plain, tmp_path_factory):
-    """As an ordinary user, who cannot write there; the same bytes come out."""
+    """As an ordinary user, who cannot write there (or as root, who could, and does not); the same bytes come out."""
     import tempfile
 
     base = Path(tempfile.mkdtemp(prefix="privrob read-only "))
@@ -72,19 +80,18 @@ def test_a_read_only_checkout_and_home_are_left_alone_with_results_elsewhere(pla
         base.chmod(0o755)
         out.chmod(0o777)
         who = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
-        probe = [sys.executable, "-c", "import numpy"]
-        if subprocess.run(probe, env=bare(HOME=str(home)), cwd="/", capture_output=True, **who).returncode:
-            pytest.skip("an ordinary user cannot run this python")
+        env = bare(HOME=str(home))
+        if not can_run(env, who):  # this python lies in a place that only root may read
+            who, env = {}, bare(HOME=str(home), PYTHONDONTWRITEBYTECODE="1")
         before = listing(house.root) | listing(home)
-        status, said = run_all(
-            house, "--preset", "smoke", "--out", out, env=bare(HOME=str(home)), cwd="/", umask=0o022, **who
-        )
+        status, said = run_all(house, "--preset", "smoke", "--out", out, env=env, cwd="/", **who)
         assert status == 0, said
         assert listing(house.root) | listing(home) == before
         assert house.kept(ONE, out=out) == plain.kept(ONE)
-        status, said = run_all(house, "--preset", "smoke", env=bare(HOME=str(home)), cwd="/", **who)
-        assert status == 2
-        assert "--out must be writable" in said
+        if os.geteuid() or who:
+            status, said = run_all(house, "--preset", "smoke", env=env, cwd="/", **who)
+            assert status == 2
+            assert "--out must be writable" in said
     finally:
         subprocess.run(["chmod", "-R", "u+w", str(base)], check=True)
         shutil.rmtree(base)

@@ -159,16 +159,19 @@ def _run(plans, notices, a, out):
 
 
 def _fetch(plans):
-    """Bring the data sets that the plans read, before the clock of any notebook starts. What fails is told by the notebook."""
-    names = {str({**p.source.defaults, **p.changes}.get("dataset", "")) for p in plans} - {"", "synthetic"}
-    if names and not os.environ.get("PRIVROB_OFFLINE"):
-        from privrob.learn import datasets
+    """Bring the data sets that the plans read, before any notebook's clock starts. An unknown name ends the run here; what
+    cannot be had is told in full, and its notebooks will fail while the others go on."""
+    values = [{**p.source.defaults, **p.changes}.get("dataset") for p in plans]
+    names = sorted({v for v in values if v and not v.startswith(("synthetic", "folder:"))})
+    if not names:
+        return
+    from privrob.learn import datasets
 
-        for name in sorted(names):
-            try:
-                datasets.fetch(name)
-            except Exception as error:
-                print(f"note: {name} could not be fetched ({str(error).splitlines()[0]})")
+    for name in names:
+        try:
+            datasets.fetch(name)
+        except (datasets.DataUnavailable, datasets.DataCorrupt) as error:
+            print(f"note: {error}")
 
 
 def _list(plans):

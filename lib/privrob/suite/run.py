@@ -209,8 +209,9 @@ def mend(out):
         target = former.with_name(former.name.removeprefix(".former."))
         shutil.rmtree(former, ignore_errors=True) if target.exists() else os.replace(former, target)
     shutil.rmtree(Path(out) / ".staging", ignore_errors=True)
-    for part in Path(out).glob(".cells/*/.*.part"):
-        part.unlink(missing_ok=True)
+    for place in (".*.part", ".cells/*/.*.part", ".runtime/kernels/*/.*.part"):
+        for part in Path(out).glob(place):
+            part.unlink(missing_ok=True)
 
 
 

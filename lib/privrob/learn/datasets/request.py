@@ -8,9 +8,9 @@ import numpy as np
 
 from privrob import checks
 from privrob.kinds import Streams
-from privrob.learn import data_synthetic
-from privrob.learn.data_decode import Arrays, identity_of
-from privrob.learn.data_manifest import read_manifest
+from privrob.learn.datasets import synthetic
+from privrob.learn.datasets.decode import Arrays, identity_of
+from privrob.learn.datasets.manifest import read_manifest
 
 _SYNTHETIC_ONLY = ("shape", "noise")
 _FOLDER_ONLY = ("image_size", "channels")
@@ -92,7 +92,7 @@ def _most_classes(spec):
 def _synthetic_request(out, manifest):
     """All of a synthetic set's arguments spelled out; ``synthetic:mnist`` takes shape and classes from that set."""
     like = out.name.partition(":")[2]
-    shape, classes = data_synthetic.DEFAULT_SHAPE, data_synthetic.DEFAULT_CLASSES
+    shape, classes = synthetic.DEFAULT_SHAPE, synthetic.DEFAULT_CLASSES
     if like:
         table = read_manifest(manifest)
         spec = table[checks.choice("name", like, list(table))]
@@ -106,10 +106,10 @@ def _synthetic_request(out, manifest):
         out,
         shape=shape,
         num_classes=out.num_classes or classes,
-        num_records=data_synthetic.DEFAULT_TRAIN if out.num_records is None else out.num_records,
-        num_test=data_synthetic.DEFAULT_TEST if out.num_test is None else out.num_test,
+        num_records=synthetic.DEFAULT_TRAIN if out.num_records is None else out.num_records,
+        num_test=synthetic.DEFAULT_TEST if out.num_test is None else out.num_test,
         noise=checks.nonnegative(
-            "noise", data_synthetic.DEFAULT_NOISE if out.noise is None else out.noise, finite=True
+            "noise", synthetic.DEFAULT_NOISE if out.noise is None else out.noise, finite=True
         ),
     )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privrob.learn.data_files import DataCorrupt, diagnose, gunzip, hash_bytes
+from privrob.learn.datasets.files import DataCorrupt, diagnose, gunzip, hash_bytes
 
 
 class Arrays(NamedTuple):

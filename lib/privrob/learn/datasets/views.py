@@ -10,7 +10,7 @@ import os
 import zlib
 from pathlib import Path
 
-from privrob.learn.data_files import DataCorrupt, diagnose_file
+from privrob.learn.datasets.files import DataCorrupt, diagnose_file
 
 MAX_DEPTH = 6  # how deep a folder is listed: <set>/<split>/<class>/images/<file> is 5
 

