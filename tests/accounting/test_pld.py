@@ -252,6 +252,23 @@ def test_bad_arguments_are_named(change, name):
         pld.sampled_gaussian(**{**good, **change})
 
 
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize("grid", [0.3, 0.01])
+def test_connecting_the_dots_keeps_both_masses_on_a_coarse_grid(direction, grid):
+    step = pld._Step(0.3, 0.8, direction, grid, 1e-12)
+    losses = (step.start + np.arange(step.probs.size)) * grid
+    assert step.probs.sum() + step.infinite == pytest.approx(1, abs=1e-12)
+    assert (step.probs * np.exp(-losses)).sum() == pytest.approx(1, abs=1e-9)  # cut tails of 1e-12, times e^{-loss}
+
+
+@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.3, 0.8, 3), (0.01, 1.0, 300)])
+def test_a_grid_far_too_coarse_is_still_on_the_right_side(q, sigma, steps):
+    for direction in ("remove", "add"):
+        fine = epsilon(q, sigma, steps, 1e-5, direction)
+        coarse = pld._Step(q, sigma, direction, 0.2, 1e-12).compose(steps, 0.0, 1e-9).epsilon(1e-5)
+        assert coarse > fine.lower * 1.001
+
+
 def test_largest_mean_move_is_the_maximum_it_says():
     for h in (1e-3, 0.1, 2.0, 50.0):
         x = np.linspace(0, h, 200_001)

@@ -289,7 +289,7 @@ def test_no_clipping_is_a_bound_of_infinity_and_a_bound_of_zero_is_refused():
         clip_weights(norms, 0.0)
 
 
-# -------------------------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -250,6 +250,14 @@ def test_clipping_statistics_are_those_of_the_norms():
     assert rows[0]["train_loss"] == pytest.approx(float(loss.detach()), rel=1e-6)
 
 
+def test_the_clipped_share_counts_the_norms_above_the_bound():
+    tensors = data(n=50)
+    full = {"sample_rate": 1.0, "num_steps": 1}
+    median = run(settings(**full), tensors)[0]["median_grad_norm"]
+    half = run(settings(**full, max_grad_norm=median), tensors)[0]["clipped_fraction"]
+    assert half == 0.5  # an even number of norms, all different, and the median between the middle two
+
+
 # -------------------------------------------------------------------------------------------------------- determinism
 
 

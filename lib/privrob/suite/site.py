@@ -7,6 +7,7 @@ missing, and a working folder ``<results>/.site`` that is gone afterwards.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import shutil
@@ -38,6 +39,11 @@ OPENER = """\
 <code>notebook.ipynb</code> below this folder can be read as it is.</p>
 </html>
 """
+
+
+for _name in ("sphinx", "myst_nb", "sphinx_book_theme", "mathjax"):  # told at once, not in the middle of a build
+    if importlib.util.find_spec(_name) is None:
+        raise ImportError(f"the pages need {_name}", name=_name)
 
 
 class NoResults(ValueError):

@@ -1,0 +1,119 @@
+"""Notebooks and cells on dask: a cluster made on the spot, one that is joined, one that loses a worker, one that isn't there."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from house import kill
+
+from privrob.suite import files, sweep
+from privrob.suite.sweep import Store
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+SMOKE = ("--preset", "smoke")
+ONE = "dplearn/sec1_toy"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(make_house):
+    """A house with a scheduler and two workers of its own, as somebody would start them by hand."""
+    house = make_house("joined")
+    port = free_port()
+    house.address = f"dask://127.0.0.1:{port}"
+    here = {"env": house.env(PRIVROB_ROOT=""), "cwd": house.root, "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    worker = [*dask, "worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-dashboard"]
+    house.parts = [subprocess.Popen(scheduler, **here)]
+    house.parts += [subprocess.Popen([*worker, "--name", name], **here) for name in ("one", "two")]
+    yield house
+    for part in reversed(house.parts):
+        for process in [*psutil.Process(part.pid).children(recursive=True), part]:
+            process.kill()
+        part.wait()
+
+
+def same_rows(house, other):
+    def rows(one):
+        return (one.results / ONE / "smoke" / "rows.csv").read_bytes()
+
+    return rows(house) == rows(other)
+
+
+@pytest.fixture(scope="module")
+def local(make_house):
+    house = make_house("local", names=(ONE,))
+    status, out = house.run(*SMOKE)
+    assert status == 0, out
+    return house
+
+
+def test_notebooks_and_their_cells_run_on_a_cluster_made_on_the_spot(make_house, local):
+    house = make_house("on the spot")
+    status, out = house.run(*SMOKE, "--engine", "dask", "--jobs", 2)
+    assert status == 0, out
+    assert "2 of 2 notebooks done." in out
+    assert house.kept(ONE) == local.kept(ONE), "the engine leaves no trace in what is kept"
+    house.assert_no_orphans()
+
+
+def test_a_cluster_that_runs_already_is_joined_and_left_running(cluster, local):
+    status, out = cluster.run(*SMOKE, "--engine", cluster.address)
+    assert status == 0, out
+    assert same_rows(cluster, local)
+    assert all(part.poll() is None for part in cluster.parts)
+
+
+def test_a_stopped_driver_takes_its_notebooks_back_from_the_cluster(cluster):
+    import signal
+
+    cluster.presets({"smoke": {"_minutes": 5, ONE: {"num_cells": 400, "sleep": 0.2}}})
+    before = len(list(cluster.results.glob(".cells/*/*.json")))
+    driver = cluster.start(ONE, *SMOKE, "--engine", cluster.address)
+    cluster.wait_for(lambda: len(list(cluster.results.glob(".cells/*/*.json"))) > before + 2)
+    began = time.monotonic()
+    driver.send_signal(signal.SIGINT)
+    out, _ = driver.communicate(timeout=15)
+    assert (driver.returncode, time.monotonic() - began < 10) == (130, True), out
+    assert "dplearn/sec1_toy  stopped" in out
+    cluster.wait_for(lambda: not [p for p in cluster.processes() if "ipykernel_launcher" in " ".join(p.cmdline())], 10)
+
+
+def test_a_worker_of_a_cluster_killed_in_mid_sweep_loses_nothing(cluster, tmp_path):
+    work = [("toy_cells:draw", {"index": i, "scale": 2.0, "sleep": 0.25}) for i in range(16)]
+    cells = sweep.make_cells(work, seed=0)
+    killed = []
+
+    def strike(done, total, seconds):
+        if done == 3 and not killed:
+            (worker,) = psutil.Process(cluster.parts[1].pid).children()[-1:]
+            kill(worker.pid)
+            killed.append(worker.pid)
+
+    outcome = sweep.run(cells, Store(tmp_path / "dask"), engine=cluster.address, progress=strike)
+    assert killed
+    calm = [("toy_cells:draw", {**settings, "sleep": 0.25}) for _, settings in work[:2]]
+    expected = sweep.run(sweep.make_cells(calm, seed=0), Store(tmp_path / "local"), num_workers=1)
+    assert (outcome.computed, len(outcome.rows())) == (16, 16)
+    assert outcome.rows()[:2] == expected.rows()
+
+
+def test_an_address_where_no_scheduler_answers_is_refused_quickly(local):
+    began = time.monotonic()
+    status, out = local.run(*SMOKE, "--fresh", "--engine", f"dask://127.0.0.1:{free_port()}")
+    assert status == 2
+    assert time.monotonic() - began < 20
+    assert "no scheduler answers there" in out
+    assert "start one with 'dask scheduler'" in out
+    assert "Traceback" not in out
+    with files.lock(local.results):
+        pass
