@@ -12,7 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCED = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.S)
 COMMANDS = sorted(
-    {shlex.split(line, comments=True)[1:].__repr__() for kind, block in FENCED if kind == "bash" for line in block.splitlines()}
+    {
+        shlex.split(line, comments=True)[1:].__repr__()
+        for kind, block in FENCED
+        if kind == "bash"
+        for line in block.splitlines()
+    }
 )
 
 

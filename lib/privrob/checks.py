@@ -88,7 +88,7 @@ def array(name, value, *, ndim=None, finite=True, hint=""):
 
 
 def orders(value):
-    """Rényi orders, each above 1: float64, shape (k,). The limit at 1 is the KL divergence, asked for by its own name."""
+    """Rényi orders, each above 1: float64, shape (k,). The limit at 1, the KL divergence, is asked for by name."""
     result = np.atleast_1d(array("orders", value, finite=True))
     if result.ndim != 1 or result.size == 0:
         _fail("orders", "be a non-empty list of numbers", f"shape {result.shape}", "")

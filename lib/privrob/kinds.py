@@ -57,7 +57,7 @@ class NotAvailable(NotImplementedError):
 
 @dataclass(frozen=True)
 class Interval:
-    """A number known to lie in [lower, upper], with the best single value between them. Infinity is allowed, NaN is not."""
+    """A number known to lie in [lower, upper], with the best single value between. Infinity is allowed, NaN is not."""
 
     lower: float
     estimate: float
@@ -103,7 +103,7 @@ class Guarantee(Protocol):
         """The smallest ε at this δ, as an :class:`Interval`."""
 
 
-# The torch CPU generator is a Mersenne Twister; its state begins with 24 bytes of book-keeping, then 624 words of 64 bits.
+# The torch CPU generator is a Mersenne Twister; its state is 24 bytes of book-keeping, then 624 words of 64 bits, …
 _MT_WORDS, _MT_OFFSET = 624, 24
 
 
@@ -111,7 +111,7 @@ class Streams:
     """Named, independent random streams under one root seed.
 
     ``Streams(0).numpy("noise")`` is the same generator whatever else was drawn before, so that changing the batches
-    leaves the noise alone. Names hash into the entropy of a :class:`numpy.random.SeedSequence` (128 bits a name), and the
+    leaves the noise alone. Names hash into the entropy of a :class:`numpy.random.SeedSequence` (128 bits each), and the
     torch CPU generator gets its whole state from it: ``torch.manual_seed`` would keep only 32 bits, and among 100,000
     streams two would collide.
 
@@ -152,7 +152,9 @@ class Streams:
         if device.type == "cpu":
             state = generator.get_state().numpy().copy()
             if state.size < _MT_OFFSET + 8 * _MT_WORDS:
-                raise RuntimeError(f"unknown layout of the torch CPU generator ({state.size} bytes): use the tested torch")
+                raise RuntimeError(
+                    f"unknown layout of the torch CPU generator ({state.size} bytes): use the tested torch"
+                )
             words = sequence.generate_state(_MT_WORDS, np.uint32).astype("<u8")
             state[_MT_OFFSET : _MT_OFFSET + 8 * _MT_WORDS] = words.view(np.uint8)
             generator.set_state(torch.from_numpy(state))
@@ -160,7 +162,7 @@ class Streams:
 
 
 def nats(value, digits=6):
-    """A privacy loss as people read it: "infinite" in words, else so many significant digits, rounded up, never down."""
+    """A privacy loss as people read it: "infinite" in words, else so many significant digits, never rounded down."""
     if math.isinf(value):
         return "infinite"
     exact = Decimal(value)

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from privrob.kinds import Streams
 from privrob.learn import dpsgd, models
-from privrob.learn.dpsgd import DPSGDSettings, poisson_batch, train, train_cell
+from privrob.learn.batches import poisson_batch
+from privrob.learn.dpsgd import DPSGDSettings, train, train_cell
 
 SLIDE = ("dplearn", "Training a machine learning model with DP-SGD")
 

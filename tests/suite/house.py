@@ -42,7 +42,15 @@ run.number("dplearn/{short}_two", got=scale, agrees=True)
 run.save(try_next=["./run_all.sh {name} -p scale 3.0"])"""
 CLAIMS = [
     {"kind": "statement", "id": "true", "expected": "holds", "text": "It is so."},
-    {"kind": "number", "id": "two", "expected": "matches", "text": "Two.", "paper": 2.0, "printed_digits": 1, "scale": {"num_cells": 4}},
+    {
+        "kind": "number",
+        "id": "two",
+        "expected": "matches",
+        "text": "Two.",
+        "paper": 2.0,
+        "printed_digits": 1,
+        "scale": {"num_cells": 4},
+    },
 ]
 
 
@@ -54,7 +62,13 @@ def notebook(name, *, parameters=PARAMETERS, extra=(), close=CLOSE):
     node.metadata["kernelspec"] = {"name": "authors-env", "display_name": "Author's", "language": "python"}
     cells = [nbformat.v4.new_markdown_cell(f"# Toy {short}")]
     cells.append(nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}))
-    filled = [SETUP.replace("{name}", name), COMPUTE, FIGURE, *extra, close.replace("{short}", short).replace("{name}", name)]
+    filled = [
+        SETUP.replace("{name}", name),
+        COMPUTE,
+        FIGURE,
+        *extra,
+        close.replace("{short}", short).replace("{name}", name),
+    ]
     node.cells = cells + [nbformat.v4.new_code_cell(source) for source in filled]
     for index, cell in enumerate(node.cells):
         cell["id"] = f"c{index}"
@@ -85,7 +99,9 @@ class House:
         self.claims = []
         for name in names:
             self.add(name, notebook(name))
-        self.presets({"smoke": {"_minutes": 5, **{n: {"num_cells": 3} for n in names[:1]}}, "laptop": None, "paper": None})
+        self.presets(
+            {"smoke": {"_minutes": 5, **{n: {"num_cells": 3} for n in names[:1]}}, "laptop": None, "paper": None}
+        )
 
     def add(self, name, node, claims=CLAIMS):
         """Write a notebook and its claims."""

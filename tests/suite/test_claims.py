@@ -9,7 +9,14 @@ import yaml
 from privrob.suite import claims, files, record
 from privrob.suite.claims import Claim, ClaimError
 
-STATEMENT = {"id": "ptr/theorem_1", "kind": "theorem", "where": "§1", "text": "So.", "notebook": "ptr/sec1", "expected": "holds"}
+STATEMENT = {
+    "id": "ptr/theorem_1",
+    "kind": "theorem",
+    "where": "§1",
+    "text": "So.",
+    "notebook": "ptr/sec1",
+    "expected": "holds",
+}
 NUMBER = {**STATEMENT, "id": "ptr/table_1", "kind": "number", "expected": "matches", "paper": 1.3, "printed_digits": 1}
 ORIGINAL = {"name": "mnist", "variant": "original", "kind": "real", "sha256": "0", "label": "MNIST"}
 COPY = {**ORIGINAL, "variant": "JPEG q75 copies"}
@@ -24,7 +31,7 @@ def verdict(entry, evidence, **kwargs):
     return judge(entry, evidence, **kwargs)["verdict"]
 
 
-# -------------------------------------------------------------------------------------------------------------- verdicts
+# ------------------------------------------------------------------------------------------------------------- verdicts
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_what_cannot_be_compared_is_refused_not_judged(evidence):
         judge(NUMBER, evidence)
 
 
-# ----------------------------------------------------------------------------------------------------------------- scale
+# ---------------------------------------------------------------------------------------------------------------- scale
 
 
 SCALED = {**NUMBER, "scale": {"epochs": 10, "dataset": "mnist"}}
@@ -122,7 +129,7 @@ def test_a_scale_that_names_no_parameter_is_refused():
         judge(SCALED, {"got": 1.3}, data=[ORIGINAL])
 
 
-# -------------------------------------------------------------------------------------------------- reasons and surprises
+# ------------------------------------------------------------------------------------------------ reasons and surprises
 
 
 @pytest.mark.parametrize("reason", claims.REASONS)
@@ -151,7 +158,9 @@ def test_missing_data_or_hardware_is_no_surprise_but_leaving_an_item_out_is():
     assert not judge({**STATEMENT, "expected": "not tried"}, {"not_tried": "not in the text"})["surprise"]
 
 
-@pytest.mark.parametrize(("stood_by", "agrees", "surprise"), [(None, False, False), (True, True, False), (True, False, True)])
+@pytest.mark.parametrize(
+    ("stood_by", "agrees", "surprise"), [(None, False, False), (True, True, False), (True, False, True)]
+)
 def test_a_trend_surprises_only_against_the_direction_we_stand_by(stood_by, agrees, surprise):
     entry = {**SCALED, "expected_trend": stood_by}
     item = judge(entry, {"got": 1.0, "agrees": agrees}, parameters={"epochs": 1}, data=[ORIGINAL])
@@ -165,7 +174,7 @@ def test_the_closing_line_counts_every_verdict():
     assert claims.tally([]) == "0/0 reproduced"
 
 
-# ----------------------------------------------------------------------------------------------------------- claims.yaml
+# ---------------------------------------------------------------------------------------------------------- claims.yaml
 
 
 @pytest.mark.parametrize(
@@ -180,7 +189,10 @@ def test_the_closing_line_counts_every_verdict():
         ({"extra": 1}, r"unknown field\(s\) extra"),
         ({"kind": "number", "expected": "matches"}, "a number needs 'paper'"),
         ({"kind": "number", "expected": "matches", "paper": "1.3", "printed_digits": 1}, "a number needs 'paper'"),
-        ({"kind": "number", "expected": "holds", "paper": 1.3, "printed_digits": 1}, "expected must be one of matches, differs"),
+        (
+            {"kind": "number", "expected": "holds", "paper": 1.3, "printed_digits": 1},
+            "expected must be one of matches, differs",
+        ),
     ],
 )
 def test_entries_that_cannot_be_judged_are_refused_by_id(tmp_path, change, words):
@@ -193,14 +205,14 @@ def test_entries_that_cannot_be_judged_are_refused_by_id(tmp_path, change, words
 def test_a_missing_field_a_repeated_id_and_text_that_is_no_yaml_are_refused(tmp_path):
     path = tmp_path / "claims.yaml"
     path.write_text(yaml.safe_dump([{k: v for k, v in STATEMENT.items() if k != "text"}]))
-    with pytest.raises(ClaimError, match="ptr/theorem_1.*'text'"):
+    with pytest.raises(ClaimError, match=r"ptr/theorem_1.*'text'"):
         claims.load(path)
     path.write_text(yaml.safe_dump([STATEMENT, STATEMENT]))
-    with pytest.raises(ClaimError, match="ptr/theorem_1 stands twice"):
+    with pytest.raises(ClaimError, match=r"ptr/theorem_1 stands twice"):
         claims.load(path)
     for text in ("- [", "- text"):
         path.write_text(text)
-        with pytest.raises(ClaimError, match="claims.yaml"):
+        with pytest.raises(ClaimError, match=r"claims.yaml"):
             claims.load(path)
     with pytest.raises(ClaimError, match="cannot be read"):
         claims.load(tmp_path / "none.yaml")
@@ -212,7 +224,7 @@ def test_the_real_claims_can_all_be_judged_and_name_notebooks_of_their_document(
         assert claim.text.strip(), claim.id
 
 
-# ----------------------------------------------------------------------------------------------------------- result.json
+# ---------------------------------------------------------------------------------------------------------- result.json
 
 
 @pytest.fixture(scope="module")
@@ -293,10 +305,10 @@ def test_a_result_in_a_folder_is_read_back_and_checked_against_its_files(tmp_pat
     files.write_text(tmp_path / "result.json", files.dump_json(good))
     assert record.read(tmp_path, check_files=True)["claims"][0]["got"] == math.inf
     (tmp_path / "rows.csv").write_text("a\n2\n")
-    with pytest.raises(record.BadResult, match="rows.csv is changed"):
+    with pytest.raises(record.BadResult, match=r"rows.csv is changed"):
         record.read(tmp_path, check_files=True)
     (tmp_path / "rows.csv").unlink()
-    with pytest.raises(record.BadResult, match="rows.csv is missing"):
+    with pytest.raises(record.BadResult, match=r"rows.csv is missing"):
         record.read(tmp_path, check_files=True)
     for text in ("", "{", '{"a": NaN}', "[]"):
         (tmp_path / "result.json").write_text(text)

@@ -5,8 +5,8 @@ import time
 
 import nbformat
 import pytest
-from house import notebook
 
+from house import notebook
 from privrob.suite import cli
 
 
@@ -47,7 +47,10 @@ def refused(call, *arguments):
         (["dplearn/sec3*"], "no notebook 'dplearn/sec3*'"),
         (["-p", "sclae", "3"], "no parameter 'sclae'; did you mean 'scale'?"),
         (["-p", "scale", "much"], "-p scale must be a number, got 'much'"),
-        (["-p", "num_cells", "2.0"], "-p num_cells must be a whole number, got 2.0 (float); write a whole number without a point"),
+        (
+            ["-p", "num_cells", "2.0"],
+            "-p num_cells must be a whole number, got 2.0 (float); write a whole number without a point",
+        ),
         (["-p", "loud", "1"], "-p loud must be true or false"),
         (["-p", "names", "[1]"], "-p names[0] must be text, got 1"),
         (["-p", "seed", "-1"], "seed must be an integer in [0, 18446744073709551615], got"),
@@ -84,7 +87,9 @@ def test_a_preset_that_wants_a_gpu_is_refused_without_one_unless_the_cpu_is_aske
     node = notebook("dplearn/sec1_toy")
     node.metadata["privrob"]["gpu_presets"] = ["laptop"]
     call.house.write("dplearn/sec1_toy", node)
-    assert "preset laptop of dplearn/sec1_toy wants a GPU and none is here; --device cpu runs it anyway" in refused(call)
+    assert "preset laptop of dplearn/sec1_toy wants a GPU and none is here; --device cpu runs it anyway" in refused(
+        call
+    )
     assert "wants a GPU" in call("--list", "sec1_toy")[1]
     assert "wants a GPU" not in call("--list", "sec1_toy", "--preset", "smoke")[1]
 
@@ -95,7 +100,10 @@ def test_a_preset_that_wants_a_gpu_is_refused_without_one_unless_the_cpu_is_aske
         ("smoke: {dplearn/sec1_toy: {num_cels: 3}}", "no parameter 'num_cels'; did you mean 'num_cells'?"),
         ("smoke: {dplearn/sec1_toy: {scale: 1e-5}}", "scale must be a number, got '1e-5' (str)"),
         ("smoke: {dplearn/sec1_toy: {seed: -1}}", "seed must be an integer in"),
-        ("smoke: {dplearn/sec1_toi: {num_cells: 3}}", "no notebook 'dplearn/sec1_toi'; did you mean 'dplearn/sec1_toy'?"),
+        (
+            "smoke: {dplearn/sec1_toi: {num_cells: 3}}",
+            "no notebook 'dplearn/sec1_toi'; did you mean 'dplearn/sec1_toy'?",
+        ),
         ("smoke: {dplearn/sec1_toy: 3}", "dplearn/sec1_toy must hold 'parameter: value' pairs, got 3"),
         ("smoke: {_minutes: -1}", "_minutes must lie in (0"),
         ("smoke: [1]", "presets.yaml must map each preset"),
@@ -190,7 +198,10 @@ def test_clean_removes_only_what_runs_left_and_only_when_told(call):
     (out / "dplearn/sec1_toy/paper").mkdir()
     (out / "dplearn/sec1_toy/paper/rows.csv").write_text("kept")
     status, text, _ = call("clean", "--out", out)
-    assert (status, text.splitlines()[-1].split()) == (0, "4.0 MB in all, nothing removed yet: add --yes".split())
+    assert (status, text.splitlines()[-1].split()) == (
+        0,
+        ["4.0", "MB", "in", "all,", "nothing", "removed", "yet:", "add", "--yes"],
+    )
     assert (out / ".cells").exists()
     assert call("clean", "--out", out, "--yes")[0] == 0
     left = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file() and p.name != ".lock")

@@ -1,4 +1,4 @@
-"""Notebooks and cells on dask: a cluster made on the spot, one that is joined, one that loses a worker, one that isn't there."""
+"""Notebooks and cells on dask: a cluster made on the spot, one that is joined, a lost worker, a wrong address."""
 
 import socket
 import subprocess
@@ -7,8 +7,8 @@ import time
 
 import psutil
 import pytest
-from house import kill
 
+from house import kill
 from privrob.suite import files, sweep
 from privrob.suite.sweep import Store
 
@@ -29,7 +29,12 @@ def cluster(make_house):
     house = make_house("joined")
     port = free_port()
     house.address = f"dask://127.0.0.1:{port}"
-    here = {"env": house.env(PRIVROB_ROOT=""), "cwd": house.root, "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    here = {
+        "env": house.env(PRIVROB_ROOT=""),
+        "cwd": house.root,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.STDOUT,
+    }
     dask = [sys.executable, "-m", "dask"]
     scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
     worker = [*dask, "worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-dashboard"]
@@ -67,7 +72,7 @@ def test_notebooks_and_their_cells_run_on_a_cluster_made_on_the_spot(make_house,
 
 
 def test_a_cluster_that_runs_already_is_joined_and_left_running(cluster, local):
-    status, out = cluster.run(*SMOKE, "--engine", cluster.address)
+    status, out = cluster.run(ONE, *SMOKE, "--engine", cluster.address)
     assert status == 0, out
     assert same_rows(cluster, local)
     assert all(part.poll() is None for part in cluster.parts)

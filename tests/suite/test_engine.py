@@ -6,8 +6,8 @@ from concurrent.futures import CancelledError
 
 import psutil
 import pytest
-from house import kill
 
+from house import kill
 from privrob.suite import engine
 
 
@@ -73,7 +73,7 @@ def test_a_task_that_kills_every_worker_is_given_up_alone(pool):
 
 def test_an_error_in_the_block_drops_what_is_queued_and_ends_the_workers_at_once():
     began = time.monotonic()
-    with pytest.raises(ZeroDivisionError), engine.open_executor("local", 1) as executor:
+    with pytest.raises(ZeroDivisionError), engine.open_executor("local", 1) as executor:  # noqa: PT012
         running, queued = executor.submit(time.sleep, 60), executor.submit(os.getpid)
         time.sleep(1.0)
         _ = 1 / 0
@@ -88,7 +88,19 @@ def test_an_error_in_the_block_drops_what_is_queued_and_ends_the_workers_at_once
 
 @pytest.mark.parametrize(
     "spec",
-    ["", "Local", "dusk", "dask:", "dask://", "dask://host", "dask://host:port", "dask://a:1:2", "dask://:8786", "tcp://a:1", None],
+    [
+        "",
+        "Local",
+        "dusk",
+        "dask:",
+        "dask://",
+        "dask://host",
+        "dask://host:port",
+        "dask://a:1:2",
+        "dask://:8786",
+        "tcp://a:1",
+        None,
+    ],
 )
 def test_an_engine_that_does_not_exist_is_refused(spec):
     with pytest.raises(ValueError, match="--engine must be local, dask or dask://host:port, got "):

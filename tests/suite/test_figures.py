@@ -9,12 +9,13 @@ import warnings
 import matplotlib as mpl
 import numpy as np
 import pytest
+
 from house import ROOT
 
 mpl.use("agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
-from privrob.suite import figures, session  # noqa: E402
+from privrob.suite import figures, session
 
 DRAW = """
 import sys, hashlib
@@ -60,7 +61,7 @@ def legend(fig):
     return [t.get_text() for t in fig.axes[0].get_legend().get_texts()]
 
 
-# ------------------------------------------------------------------------------------------------------- points left out
+# ------------------------------------------------------------------------------------------------------ points left out
 
 
 def test_points_at_zero_below_it_or_not_finite_are_counted_on_a_log_axis_only():
@@ -134,7 +135,7 @@ def test_a_figure_renders_to_the_same_bytes_twice_and_in_another_process_whateve
     assert figures.render(fig) == figures.render(fig)
     told = []
     for changes in ({"MPLBACKEND": "TkAgg"}, {"MPLBACKEND": "agg"}):
-        env = {"PYTHONPATH": str(ROOT / "lib"), "PATH": "", "HOME": "/nonexistent", "LC_ALL": "C", **changes}
+        env = {"PYTHONPATH": str(ROOT / "lib"), "PATH": "", "HOME": "/proc/nowhere", "LC_ALL": "C", **changes}
         done = subprocess.run([sys.executable, "-c", DRAW], env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         told.append(done.stdout)
@@ -157,7 +158,7 @@ def test_greek_letters_and_signs_draw_without_font_warnings(caplog):
     assert not caplog.records
 
 
-# ----------------------------------------------------------------------------------------------------------------- style
+# ---------------------------------------------------------------------------------------------------------------- style
 
 
 def test_figures_are_closed_and_a_name_is_used_once(notebook_run, monkeypatch):
@@ -173,7 +174,7 @@ def test_figures_are_closed_and_a_name_is_used_once(notebook_run, monkeypatch):
 def test_methods_part_in_colour_marker_or_dashes_and_the_papers_points_are_hollow():
     looks = list(figures.METHODS.values())
     assert len(set(looks)) >= len(looks) - 2
-    fig, ax = plt.subplots()
+    _, ax = plt.subplots()
     (points,) = figures.paper_points(ax, [1], [1], method="DP-SGD")
     assert points.get_markerfacecolor() == "none"
     assert points.get_markeredgecolor() == figures.METHODS["DP-SGD"][0]

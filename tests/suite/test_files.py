@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from house import ROOT, kill
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from house import ROOT, kill
 from privrob.suite import files
 
 WRITER = """
@@ -39,7 +39,26 @@ with files.lock(sys.argv[1], purpose="a long run"):
     time.sleep(60)
 """
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-AWKWARD = ["", " ", "1", "1.0", "nan", "inf", "-inf", "True", "None", "null", '"', "'", "a,b", "a\nb", "a\r\nb", "\r", "[", "{}"]
+AWKWARD = [
+    "",
+    " ",
+    "1",
+    "1.0",
+    "nan",
+    "inf",
+    "-inf",
+    "True",
+    "None",
+    "null",
+    '"',
+    "'",
+    "a,b",
+    "a\nb",
+    "a\r\nb",
+    "\r",
+    "[",
+    "{}",
+]
 
 
 def python(code, *arguments):
@@ -132,7 +151,9 @@ def test_bare_infinity_and_nan_in_json_are_refused(text):
 
 def test_numpy_values_become_plain_ones():
     value = {"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True), "d": np.array([1.0, np.inf]), "e": (1, 2)}
-    assert same(files.load_json(files.dump_json(value)), {"a": 0.5, "b": 3, "c": True, "d": [1.0, math.inf], "e": [1, 2]})
+    assert same(
+        files.load_json(files.dump_json(value)), {"a": 0.5, "b": 3, "c": True, "d": [1.0, math.inf], "e": [1, 2]}
+    )
 
 
 @pytest.mark.parametrize("value", [object(), 1j, b"x", {1: "a", "1": "b"}])

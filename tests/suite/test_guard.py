@@ -4,8 +4,8 @@ import math
 
 import nbformat
 import pytest
-from house import PARAMETERS, notebook
 
+from house import PARAMETERS, notebook
 from privrob.suite import guard
 from privrob.suite.guard import ParameterError
 
@@ -31,7 +31,7 @@ def read(tmp_path, node):
     return guard.read(path, "dplearn/sec1_toy")
 
 
-# ------------------------------------------------------------------------------------------------- the parameters cell
+# -------------------------------------------------------------------------------------------------- the parameters cell
 
 
 def test_the_parameters_cell_is_read_with_its_comments(tmp_path):
@@ -43,7 +43,9 @@ def test_the_parameters_cell_is_read_with_its_comments(tmp_path):
 
 
 def test_a_hash_within_text_is_no_comment_and_a_list_may_span_lines():
-    values, comments = guard.literals('name: str = "a # b"  # colour\nsizes = [\n    1,\n    2,\n]\n"""Text."""\nx = -1e-5')
+    values, comments = guard.literals(
+        'name: str = "a # b"  # colour\nsizes = [\n    1,\n    2,\n]\n"""Text."""\nx = -1e-5'
+    )
     assert values == {"name": "a # b", "sizes": [1, 2], "x": -1e-5}
     assert comments == {"name": "colour"}
 
@@ -85,7 +87,9 @@ def test_a_parameter_that_no_cell_reads_is_refused_except_the_seed(tmp_path):
         read(tmp_path, notebook("dplearn/sec1_toy", parameters=PARAMETERS + "\nidle: int = 1", extra=["idle = 2"]))
 
 
-@pytest.mark.parametrize("code", ["!ls", "x = !ls", "%matplotlib inline", "%%time\nx = 1", "for i in range(2):\n    !ls", "x = ("])
+@pytest.mark.parametrize(
+    "code", ["!ls", "x = !ls", "%matplotlib inline", "%%time\nx = 1", "for i in range(2):\n    !ls", "x = ("]
+)
 def test_a_cell_that_is_not_plain_python_is_refused_before_anything_runs(tmp_path, code):
     with pytest.raises(ParameterError, match=r"dplearn/sec1_toy: code cell 5 is not plain Python .* hide failures"):
         read(tmp_path, notebook("dplearn/sec1_toy", extra=[code]))
@@ -112,7 +116,7 @@ def test_a_file_that_is_no_notebook_is_refused_by_name(tmp_path, text):
         guard.read(path, "dplearn/x")
 
 
-# ------------------------------------------------------------------------------------------------------ changed values
+# ------------------------------------------------------------------------------------------------------- changed values
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one():
@@ -159,7 +163,9 @@ def test_an_int_serves_as_a_float_and_items_follow_their_list():
 def test_a_changed_type_is_refused_naming_the_parameter_and_the_value(name, value):
     with pytest.raises(ParameterError, match=rf"dplearn/toy: {name}.* must be .*, got ") as error:
         guard.check(SOURCE, {name: value})
-    assert repr(value[-1] if isinstance(value, list) and f"{name}[" in str(error.value) else value)[:20] in str(error.value)
+    assert repr(value[-1] if isinstance(value, list) and f"{name}[" in str(error.value) else value)[:20] in str(
+        error.value
+    )
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, 1.0, "7", None, True, 2**64])
@@ -173,7 +179,7 @@ def test_large_seeds_are_taken_as_they_are(seed):
     assert guard.check(SOURCE, {"seed": seed}) == {"seed": seed}
 
 
-# ---------------------------------------------------------------------------------------------------- the command line
+# ----------------------------------------------------------------------------------------------------- the command line
 
 
 @pytest.mark.parametrize(

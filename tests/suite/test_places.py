@@ -1,4 +1,4 @@
-"""The real script in awkward places: odd paths and locales, no home, a read-only checkout, a python that lacks things."""
+"""The real script in awkward places: odd paths and locales, no home, a read-only checkout, a bare python."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from house import ROOT, House, notebook
 
 ONE = "dplearn/sec1_toy"
@@ -38,7 +39,9 @@ def run_all(house, *arguments, env, timeout=180, **kwargs):
 def plain(tmp_path_factory):
     """A run in a plain place, as one usually runs it."""
     house = checkout(tmp_path_factory.mktemp("plain") / "checkout")
-    status, out = run_all(house, "--preset", "smoke", env=bare(HOME=os.path.expanduser("~"), LANG="C.UTF-8"), cwd=house.root)
+    status, out = run_all(
+        house, "--preset", "smoke", env=bare(HOME=os.path.expanduser("~"), LANG="C.UTF-8"), cwd=house.root
+    )
     assert status == 0, out
     return house
 
@@ -46,7 +49,9 @@ def plain(tmp_path_factory):
 @pytest.mark.slow
 def test_an_odd_path_a_c_locale_no_home_and_another_folder_give_the_same_bytes(plain, tmp_path):
     house = checkout(tmp_path / "Zoë's (new) réplique" / "a b")
-    status, out = run_all(house, "--preset", "smoke", env=bare(LC_ALL="C", MPLBACKEND="TkAgg"), cwd=house.root / "notebooks")
+    status, out = run_all(
+        house, "--preset", "smoke", env=bare(LC_ALL="C", MPLBACKEND="TkAgg"), cwd=house.root / "notebooks"
+    )
     assert status == 0, out
     assert house.kept(ONE) == plain.kept(ONE)
     assert "Zoë's (new) réplique" in out or "results in" in out
@@ -60,7 +65,12 @@ def listing(folder):
 def can_run(env, who):
     """Whether this python, packages included, works for that user."""
     try:
-        return subprocess.run([sys.executable, "-c", "import numpy"], env=env, cwd="/", capture_output=True, **who).returncode == 0
+        return (
+            subprocess.run(
+                [sys.executable, "-c", "import numpy"], env=env, cwd="/", capture_output=True, **who
+            ).returncode
+            == 0
+        )
     except PermissionError:
         return False
 
@@ -101,8 +111,10 @@ def test_a_read_only_checkout_and_home_are_left_alone_with_results_elsewhere(pla
 def test_a_notebook_opened_by_hand_runs_in_its_own_folder_and_gives_the_same_rows(plain):
     node = notebook(ONE)
     code = "\n".join(c.source for c in node.cells if c.cell_type == "code")
-    env = bare(PYTHONPATH=str(plain.root / "lib"), HOME="/nonexistent", MPLBACKEND="agg")
-    done = subprocess.run([sys.executable, "-c", code], cwd=plain.root / "notebooks" / "dplearn", env=env, capture_output=True, text=True)
+    env = bare(PYTHONPATH=str(plain.root / "lib"), HOME="/proc/nowhere", MPLBACKEND="agg")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=plain.root / "notebooks" / "dplearn", env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "by hand: results go to studies/lab and are not counted" in done.stdout
     made = plain.root / "studies" / "lab" / ONE / "by hand"
@@ -112,7 +124,7 @@ def test_a_notebook_opened_by_hand_runs_in_its_own_folder_and_gives_the_same_row
     assert len(rows) == len(kept) + 1
 
 
-# ------------------------------------------------------------------------------------------------------------ the script
+# ----------------------------------------------------------------------------------------------------------- the script
 
 
 def test_the_script_is_sound_shell():
@@ -143,13 +155,18 @@ def test_an_old_python_is_refused_in_words(tmp_path, option):
     env = {"PATH": fake_python(tmp_path / "bin", "exit 1"), "HOME": str(tmp_path)}
     done = subprocess.run(["bash", str(SCRIPT), *option], env=env, capture_output=True, text=True, timeout=20)
     assert done.returncode == 2
-    assert "privrob needs Python 3.11 or newer and found none; install one (or conda), or name it in PRIVROB_PYTHON" in done.stderr
+    assert (
+        "privrob needs Python 3.11 or newer and found none; install one (or conda), or name it in PRIVROB_PYTHON"
+        in done.stderr
+    )
 
 
 def test_a_python_that_lacks_packages_is_refused_with_their_list(tmp_path):
     real = shutil.which("python3.11", path=os.defpath) or getattr(sys, "_base_executable", sys.executable)
     env = {"PATH": fake_python(tmp_path / "bin", f'exec "{real}" -I -S "$@"'), "HOME": str(tmp_path)}
-    done = subprocess.run(["bash", str(SCRIPT), "--no-env", "--list"], env=env, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        ["bash", str(SCRIPT), "--no-env", "--list"], env=env, capture_output=True, text=True, timeout=20
+    )
     assert done.returncode == 2
     assert "--no-env: " in done.stderr
     for package in ("numpy", "torch", "papermill", "pyyaml", "dp-accounting", "pillow"):

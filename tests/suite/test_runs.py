@@ -8,22 +8,38 @@ import sys
 
 import nbformat
 import pytest
-from house import ROOT, notebook, small
 
+from house import ROOT, notebook, small
 from privrob.suite import catalogue, files, record
 
 SMOKE = ("--preset", "smoke")
 ONE, TWO = "dplearn/sec1_toy", "dplearn/sec2_toy"
 WARN = "import warnings\n\nwarnings.warn('mind the step')\nprint('a line')"
 FAULTS = {
-    "dplearn/sec1_raises": ("print('so far')\nraise KeyError('no such thing')", "failed", "cell 3: KeyError: 'no such thing'"),
+    "dplearn/sec1_raises": (
+        "print('so far')\nraise KeyError('no such thing')",
+        "failed",
+        "cell 3: KeyError: 'no such thing'",
+    ),
     "dplearn/sec2_leaves": ("import sys\nsys.exit(0)", "failed", "SystemExit: 0"),
-    "dplearn/sec3_killed": ("import os\nos.kill(os.getpid(), 9)", "failed", "the kernel died (killed, or out of memory)"),
+    "dplearn/sec3_killed": (
+        "import os\nos.kill(os.getpid(), 9)",
+        "failed",
+        "the kernel died (killed, or out of memory)",
+    ),
     "dplearn/sec4_surprises": ("print(1)", "surprise", "verdict not as expected: dplearn/sec4_surprises_false"),
     "dplearn/sec5_forgets": ("print(1)", "failed", "nothing handed in for dplearn/sec5_forgets_false"),
     "dplearn/sec6_declares": ("print(1)", "failed", "not accepted: declared figures ['never'], drawn []"),
-    "dplearn/sec7_lies": ("scale = 3.0\nrun.parameters['scale'] = 3.0", "failed", "not accepted: result.json holds other parameters"),
-    "dplearn/sec8_sleeps": ("import time\ntime.sleep(120)", "failed", "time limit of 0.25 minutes reached; raise it with --time-limit"),
+    "dplearn/sec7_lies": (
+        "scale = 3.0\nrun.parameters['scale'] = 3.0",
+        "failed",
+        "not accepted: result.json holds other parameters",
+    ),
+    "dplearn/sec8_sleeps": (
+        "import time\ntime.sleep(120)",
+        "failed",
+        "time limit of 0.25 minutes reached; raise it with --time-limit",
+    ),
     "dplearn/sec9_fine": ("print('fine')", "ran", "1/1 reproduced"),
 }
 FALSE = {"kind": "statement", "id": "false", "expected": "corrected", "text": "It is not so."}
@@ -37,7 +53,7 @@ def line_of(out, name):
     return lines[0]
 
 
-# -------------------------------------------------------------------------------------------- one house, run in sequence
+# ------------------------------------------------------------------------------------------- one house, run in sequence
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +69,14 @@ def done(make_house):
 
 def test_a_run_leaves_the_executed_notebook_rows_figures_and_verdicts(done):
     house, _ = done
-    assert sorted(house.kept(ONE)) == ["draws.csv", "draws.png", "draws.svg", "notebook.ipynb", "result.json", "rows.csv"]
+    assert sorted(house.kept(ONE)) == [
+        "draws.csv",
+        "draws.png",
+        "draws.svg",
+        "notebook.ipynb",
+        "result.json",
+        "rows.csv",
+    ]
     result = record.read(house.results / ONE / "smoke", check_files=True)
     assert (result["preset"], result["seed"], result["notebook"]) == ("smoke", 0, ONE)
     assert result["parameters"]["num_cells"] == 3
@@ -61,7 +84,9 @@ def test_a_run_leaves_the_executed_notebook_rows_figures_and_verdicts(done):
     assert [c["verdict"] for c in result["claims"]] == ["holds", "trend"]
     assert result["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     rows = files.csv_to_rows(files.read_text(house.results / ONE / "smoke" / "rows.csv"))
-    assert [(r["sweep"], r["index"], r["scale"], r["big"]) for r in rows] == [("rows", i, 2.0, float("inf")) for i in range(3)]
+    assert [(r["sweep"], r["index"], r["scale"], r["big"]) for r in rows] == [
+        ("rows", i, 2.0, float("inf")) for i in range(3)
+    ]
     assert record.read(house.results / TWO / "smoke")["claims"][1]["verdict"] == "matches", "its scale is untouched"
 
 
@@ -191,7 +216,7 @@ def test_changed_inputs_and_damaged_results_are_told_by_status(done, monkeypatch
     assert state(ONE)[0] == "done"
 
 
-# ---------------------------------------------------------------------------------------------------------------- faults
+# --------------------------------------------------------------------------------------------------------------- faults
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +259,7 @@ def test_a_failed_notebook_leaves_its_log_and_the_notebook_as_far_as_it_came(fau
     assert log.endswith(".failed/dplearn/sec1_raises/smoke/log.txt")
     folder = house.results / ".failed" / "dplearn/sec1_raises" / "smoke"
     assert "so far" in files.read_text(folder / "executed.ipynb")
-    assert (folder / "log.txt").exists()
+    assert "raise KeyError('no such thing')" in re.sub(r"\x1b\[[\d;]*m", "", files.read_text(folder / "log.txt"))
     assert not (house.results / ".staging").exists() or not any((house.results / ".staging").iterdir())
 
 
@@ -251,7 +276,7 @@ def test_a_surprise_is_kept_for_reading_and_stays_a_failure_until_it_is_gone(fau
     assert (status, out.split()[0]) == (1, "surprise")
 
 
-# ------------------------------------------------------------------------------------------------------------------ disk
+# ----------------------------------------------------------------------------------------------------------------- disk
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ import json
 import sys
 
 import pytest
-import toy_cells
 
+import toy_cells
 from privrob.suite import engine as engines
 from privrob.suite import sweep
 from privrob.suite.sweep import Cell, NoStoredRows, Store, SweepError
@@ -98,7 +98,7 @@ def test_a_worker_with_other_source_code_than_the_driver_is_refused(module):
     cells = sweep.make_cells(module(2), seed=0)
     module(3)
     (result,) = sweep.compute_group(cells[:1])
-    assert "this worker has other source code for edited_cells:cell" in result["error"]
+    assert "the source of edited_cells:cell on this worker is not the one that the sweep began with" in result["error"]
 
 
 def test_redraw_computes_nothing_and_says_so_when_rows_are_missing(store):
@@ -125,7 +125,9 @@ def test_a_harmed_cell_is_noticed_and_computed_again(tmp_path, store, harm):
     elif harm == "swap":
         path.write_text(files_of(store)[1].read_text())
     else:
-        path.write_bytes({"cut": text[: len(text) // 2].encode(), "empty": b"", "binary": b"\xff\xfe", "list": b"[]"}[harm])
+        path.write_bytes(
+            {"cut": text[: len(text) // 2].encode(), "empty": b"", "binary": b"\xff\xfe", "list": b"[]"}[harm]
+        )
     fresh = Store(store.folder)
     outcome = run(WORK, fresh)
     assert outcome.computed == 1
@@ -174,7 +176,9 @@ def test_common_settings_that_a_cell_lacks_are_named():
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_one_cells_error_keeps_the_others_and_a_rerun_tries_only_it(store, num_workers):
     work = [("toy_cells:fail_on_two", {"index": i, "scale": 1.0}) for i in range(4)]
-    with pytest.raises(SweepError, match=r"1 of 4 cells failed.*(?s:.*)'index': 2.*ValueError: index 2 is not to my taste"):
+    with pytest.raises(
+        SweepError, match=r"1 of 4 cells failed.*(?s:.*)'index': 2.*ValueError: index 2 is not to my taste"
+    ):
         run(work, store, num_workers=num_workers)
     assert len(files_of(store)) == 3
     with pytest.raises(SweepError, match="1 of 4"):
@@ -182,7 +186,7 @@ def test_one_cells_error_keeps_the_others_and_a_rerun_tries_only_it(store, num_w
 
 
 def test_a_cell_that_asks_to_exit_or_returns_no_rows_has_failed(store):
-    with pytest.raises(SweepError, match="1 of 1 cells failed(?s:.*)SystemExit"):
+    with pytest.raises(SweepError, match=r"1 of 1 cells failed(?s:.*)SystemExit"):
         run([("toy_cells:leave", {"index": 0})], store)
     with pytest.raises(SweepError, match="toy_cells:not_rows must return a list of dicts, got dict"):
         run([("toy_cells:not_rows", {"index": 0})], store)
@@ -200,7 +204,7 @@ def test_a_worker_that_dies_once_is_replaced_and_nothing_is_lost(store, tmp_path
     assert run(work, store, num_workers=2).computed == 4
 
 
-# -------------------------------------------------------------------------------------------------------- random streams
+# ------------------------------------------------------------------------------------------------------- random streams
 
 
 def values(work, store, **kwargs):
@@ -229,7 +233,7 @@ def test_common_settings_pair_cells_and_the_device_draws_nothing(tmp_path):
     assert len(set(values(devices, Store(tmp_path / "3")))) == 1
 
 
-# ------------------------------------------------------------------------------------------------- batches and engines
+# -------------------------------------------------------------------------------------------------- batches and engines
 
 
 def test_cells_of_one_shape_are_computed_together_with_the_rows_of_each_alone(tmp_path):

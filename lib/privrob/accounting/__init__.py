@@ -1,1 +1,1 @@
-"""Numbers to guarantees: Rényi curves, trade-off functions, privacy-loss distributions. NumPy and SciPy only, no torch."""
+"""Numbers to guarantees: Rényi curves, trade-off functions, privacy-loss distributions. NumPy and SciPy, no torch."""

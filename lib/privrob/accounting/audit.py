@@ -50,7 +50,7 @@ def epsilon_from_counts(hits_p, trials_p, hits_q, trials_q, *, delta, failure_pr
 
 @dataclass(frozen=True)
 class Audit:
-    """What an attack proved: ``epsilon_lower`` except with probability ``failure_prob``, by outputs ``side`` of ``threshold``."""
+    """What an attack proved: ``epsilon_lower``, wrong with probability at most ``failure_prob``."""
 
     epsilon_lower: float
     threshold: float

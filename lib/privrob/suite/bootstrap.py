@@ -1,8 +1,9 @@
 """Make the environment that the suite runs in, and print its interpreter. Standard library only.
 
-Called by ``run_all.sh`` with whatever Python 3.11+ there is. With conda, mamba or micromamba on the path the environment
-comes from ``environment.yml``, otherwise it is a venv; both hold the same pins. A stamp keeps the hash of the pins, so
-that a second call costs nothing, a changed pin installs again, and an installation that was cut short is taken up again.
+Called by ``run_all.sh`` with whatever Python 3.11+ there is. With conda, mamba or micromamba on the path the
+environment comes from ``environment.yml``, otherwise it is a venv; both hold the same pins. A stamp keeps the hash of
+the pins, so that a second call costs nothing, a changed pin installs again, and an installation that was cut short is
+taken up again.
 
 ``PRIVROB_ENV`` names another place (or, with ``PRIVROB_ENV_KIND=venv|conda``, another kind).
 """
@@ -109,14 +110,17 @@ def make_conda(program, folder):
 
 
 def link(python):
-    """Make the library importable there from this checkout, also without ``run_all.sh`` (what an editable install does)."""
+    """Make the library importable there from this checkout, ``run_all.sh`` or not (as an editable install does)."""
     where = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     site = Path(where.stdout.strip())
     (site / "privrob.pth").write_text(f"{ROOT / 'lib'}\n", encoding="utf-8")
     script = python.parent / "privrob"
-    script.write_text(f"#!/bin/sh\nexec \"$(dirname \"$0\")/python\" -m privrob \"$@\"\n", encoding="utf-8")
+    script.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m privrob "$@"\n', encoding="utf-8")
     script.chmod(0o755)
 
 

@@ -39,7 +39,11 @@ def select(patterns):
     chosen = set()
     for pattern in patterns:
         bare = pattern.removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")
-        hits = [n for n in every if fnmatch.fnmatchcase(n, bare) or n.partition("/")[0] == bare or n.partition("/")[2] == bare]
+        hits = [
+            n
+            for n in every
+            if fnmatch.fnmatchcase(n, bare) or n.partition("/")[0] == bare or n.partition("/")[2] == bare
+        ]
         if not hits:
             raise guard.ParameterError(guard.unknown(bare, every, where="notebooks", what="notebook"))
         chosen |= set(hits)
@@ -53,7 +57,9 @@ def presets():
     except (OSError, yaml.YAMLError) as error:
         raise guard.ParameterError(f"presets.yaml cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(table, dict) or not all(isinstance(e, (dict, type(None))) for e in table.values()):
-        raise guard.ParameterError("presets.yaml must map each preset to its notebooks, and each notebook to its changes")
+        raise guard.ParameterError(
+            "presets.yaml must map each preset to its notebooks, and each notebook to its changes"
+        )
     every = names()
     for preset, entries in table.items():
         for name, changes in (entries or {}).items():
@@ -95,7 +101,9 @@ class Plan:
     def inputs(self):
         """sha256 over all that this run's results are made from: notebook, library code, values, claims."""
         mine = claims_.of_notebook(claims_.load(), self.name)
-        return digest([notebook_hash(self.source), library_hash(self.source), self.changes, [c.as_dict() for c in mine.values()]])
+        return digest(
+            [notebook_hash(self.source), library_hash(self.source), self.changes, [c.as_dict() for c in mine.values()]]
+        )
 
     def state(self):
         """("done" | "stale" | "missing" | "damaged", why) of the results that are there."""
@@ -109,7 +117,11 @@ class Plan:
             return "damaged", "the executed notebook is missing"
         if result["inputs"] == self.inputs():
             surprises = [c["id"] for c in result["claims"] if c["surprise"]]
-            return ("surprise", f"verdict not as expected: {', '.join(surprises)}") if surprises else ("done", result["summary"])
+            return (
+                ("surprise", f"verdict not as expected: {', '.join(surprises)}")
+                if surprises
+                else ("done", result["summary"])
+            )
         if result["sources"]["notebook"] != notebook_hash(self.source):
             return "stale", "the notebook changed"
         if result["sources"]["library"] != library_hash(self.source):

@@ -3,8 +3,8 @@
 ``data/claims.yaml`` holds an entry for every numbered or factual item, written from the document before its notebook.
 A notebook hands in what it got; the verdict is decided here:
 
-* statements (theorems, lemmas, definitions with content, facts): ``holds``; ``corrected`` when the printed form is wrong
-  and what we use instead holds; ``fails`` when no repair was found;
+* statements (theorems, lemmas, definitions with content, facts): ``holds``; ``corrected`` when the printed form is
+  wrong and what we use instead holds; ``fails`` when no repair was found;
 * printed numbers: ``matches`` when |got − paper| ≤ half the last printed digit + 2 standard errors, else ``differs``;
 * ``trend`` when something named in the claim's ``scale`` was changed by a preset or a stand-in: only the direction was
   tried, and ``agrees`` says whether it is the document's;
@@ -24,7 +24,17 @@ import yaml
 from privrob.suite.files import read_text
 from privrob.suite.sources import repository
 
-STATEMENTS = ("definition", "theorem", "lemma", "corollary", "proposition", "remark", "algorithm", "statement", "figure")
+STATEMENTS = (
+    "definition",
+    "theorem",
+    "lemma",
+    "corollary",
+    "proposition",
+    "remark",
+    "algorithm",
+    "statement",
+    "figure",
+)
 KINDS = (*STATEMENTS, "number")
 VERDICTS = ("holds", "corrected", "fails", "matches", "differs", "trend", "not tried")
 REASONS = ("needs data", "needs hardware", "not in the text")
@@ -131,7 +141,9 @@ def touched(claim, parameters, data):
             if value not in used:
                 changed[name] = (value, ", ".join(used) or "none")
         elif name not in parameters:
-            raise ClaimError(f"claims.yaml, {claim.id}: its scale names {name!r}, which is no parameter of the notebook")
+            raise ClaimError(
+                f"claims.yaml, {claim.id}: its scale names {name!r}, which is no parameter of the notebook"
+            )
         elif parameters[name] != value:
             changed[name] = (value, parameters[name])
     return changed
@@ -140,8 +152,8 @@ def touched(claim, parameters, data):
 def judge(claim, evidence, *, parameters, data):
     """The verdict on one claim: the claim's own entry, what we got, and why, as plain data.
 
-    Args: evidence — ``{"holds", "repaired", "got", "note"}`` of a statement, ``{"got", "spread", "agrees", "note"}`` of a
-    number, or ``{"not_tried": reason}``;  parameters — of the run;  data — provenance records of the data used.
+    Args: evidence — ``{"holds", "repaired", "got", "note"}`` of a statement, ``{"got", "spread", "agrees", "note"}`` of
+    a number, or ``{"not_tried": reason}``;  parameters — of the run;  data — provenance records of the data used.
     """
     if (reason := evidence.get("not_tried")) is not None:
         if reason not in REASONS:
@@ -156,7 +168,9 @@ def judge(claim, evidence, *, parameters, data):
             raise ClaimError(f"{claim.id}: needs a number and a finite standard error >= 0, got {got!r} and {spread!r}")
         if changed:
             if evidence.get("agrees") is None:
-                raise ClaimError(f"{claim.id}: {', '.join(changed)} changed, so hand in agrees=True or False (the direction)")
+                raise ClaimError(
+                    f"{claim.id}: {', '.join(changed)} changed, so hand in agrees=True or False (the direction)"
+                )
             return _result(claim, evidence, "trend", agrees=bool(evidence["agrees"]), changed=changed)
         allowed = 0.5 * 10.0**-claim.printed_digits + 2 * spread
         # the printed value is decimal, its double is not: a ulp of it is no difference
@@ -201,6 +215,12 @@ def tally(judged):
         count[item["verdict"]] += 1
     good = count["holds"] + count["matches"]
     parts = [f"{good}/{len(judged)} reproduced"]
-    words = {"corrected": "corrected", "differs": "differ", "fails": "fail", "trend": "only as a trend", "not tried": "not tried"}
+    words = {
+        "corrected": "corrected",
+        "differs": "differ",
+        "fails": "fail",
+        "trend": "only as a trend",
+        "not tried": "not tried",
+    }
     parts += [f"{count[v]} {w}" for v, w in words.items() if count[v]]
     return ", ".join(parts)

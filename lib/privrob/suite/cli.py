@@ -1,4 +1,4 @@
-"""The command line: ``./run_all.sh [NOTEBOOK ...] [options]`` and a few verbs. ``--help`` is meant to need no manual."""
+"""The command line: ``./run_all.sh [NOTEBOOK ...] [options]`` and a few verbs; ``--help`` needs no manual."""
 
 from __future__ import annotations
 
@@ -74,7 +74,13 @@ def _selection(parser):
     parser.add_argument("--preset", default="laptop", help="smoke, laptop (default) or paper")
     parser.add_argument("--out", metavar="DIR", help="where results go (default results/, or studies/… with -p)")
     parser.add_argument(
-        "-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), dest="overrides", help="change a parameter; repeatable"
+        "-p",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        dest="overrides",
+        help="change a parameter; repeatable",
     )
 
 
@@ -95,9 +101,13 @@ def run(argv):
     _selection(parser)
     parser.add_argument("--list", action="store_true", help="list notebooks, parameters and times; run nothing")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and why; run nothing")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at once (default 1; cells use the other cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="notebooks at once (default 1; cells use the other cores)"
+    )
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda or cuda:N")
-    parser.add_argument("--engine", default="local", help="local (default), dask, or dask://host:port of a running scheduler")
+    parser.add_argument(
+        "--engine", default="local", help="local (default), dask, or dask://host:port of a running scheduler"
+    )
     parser.add_argument("--time-limit", type=float, metavar="MINUTES", help="for each notebook (default: the preset's)")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--fresh", action="store_true", help="run even what is up to date, and compute every cell again")
@@ -128,12 +138,18 @@ def _run(plans, notices, a, out):
         device = session.choose_device(a.device)
         waiting = [p.name for p in plans if p.needs_gpu]
         if waiting and device == "cpu" and a.device != "cpu":
-            raise Refused(f"preset {a.preset} of {', '.join(waiting)} wants a GPU and none is here; --device cpu runs it anyway, slowly")
+            raise Refused(
+                f"preset {a.preset} of {', '.join(waiting)} wants a GPU and none is here; "
+                "--device cpu runs it anyway, slowly"
+            )
     files.check_writable(out)
     home = (repository() / "results").resolve()
     reference = out == home
     if a.overrides and out.is_relative_to(home):
-        raise Refused("changed parameters do not go to results/, which holds the reference results; leave --out away, or give another")
+        raise Refused(
+            "changed parameters do not go to results/, which holds the reference results; "
+            "leave --out away, or give another"
+        )
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
     with files.lock(out, purpose=f"./run_all.sh {' '.join(a.notebooks)}".strip()):
         driver.mend(out)
@@ -152,17 +168,22 @@ def _run(plans, notices, a, out):
             index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)
     print(f"\n{driver.table(ended)}")
     bad = [e for e in ended if e.bad]
-    print(f"\n{len(ended) - len(bad)} of {len(ended)} notebooks done" + (f"; NOT done: {', '.join(e.name for e in bad)}" if bad else "."))
+    print(
+        f"\n{len(ended) - len(bad)} of {len(ended)} notebooks done"
+        + (f"; NOT done: {', '.join(e.name for e in bad)}" if bad else ".")
+    )
     if not bad and reference:
         print("Read on: results/INDEX.md, or ./run_all.sh site for the pages.")
     return 1 if bad else 0
 
 
 def _fetch(plans):
-    """Bring the data sets that the plans read, before any notebook's clock starts. An unknown name ends the run here; what
-    cannot be had is told in full, and its notebooks will fail while the others go on."""
+    """Bring the data sets that the plans read, before any notebook's clock starts.
+
+    An unknown name ends the run here; what cannot be had is told in full, and its notebooks fail while others go on.
+    """
     values = [{**p.source.defaults, **p.changes}.get("dataset") for p in plans]
-    names = sorted({v for v in values if v and not v.startswith(("synthetic", "folder:"))})
+    names = sorted({v for v in values if isinstance(v, str) and v and not v.startswith(("synthetic", "folder:"))})
     if not names:
         return
     from privrob.learn import datasets
@@ -175,7 +196,7 @@ def _fetch(plans):
 
 
 def _list(plans):
-    from privrob.suite.index import seconds
+    from privrob.suite.tables import seconds
 
     for plan in plans:
         taken = plan.last_seconds()
@@ -217,7 +238,9 @@ def test(argv):
     """All checks."""
     from privrob.suite import selftest
 
-    parser = _parser("test", "Every check: lint, format, unit and oracle tests, all notebooks in smoke, generated files.")
+    parser = _parser(
+        "test", "Every check: lint, format, unit and oracle tests, all notebooks in smoke, generated files."
+    )
     parser.add_argument("--only", choices=selftest.STEPS, action="append", help="one step (repeatable)")
     parser.add_argument("pytest_options", nargs="*", metavar="-- PYTEST OPTION", help="passed on to pytest")
     a = parser.parse_args(argv)

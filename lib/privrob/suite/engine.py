@@ -1,4 +1,4 @@
-"""Where cells run: an ``Executor`` of spawned processes on this machine, or a dask cluster. Results do not depend on it.
+"""Where cells run: an ``Executor`` of spawned processes here, or a dask cluster. Results do not depend on it.
 
 The local executor gives each worker one task at a time over a pipe of its own. So when a worker dies (killed, out of
 memory) it is known whose task died with it: that task is tried again on a fresh worker, and given up, alone, after
@@ -47,7 +47,9 @@ def check_spec(spec):
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise ValueError("--engine dask needs the package distributed; install privrob[cluster] or use --engine local") from None
+            raise ValueError(
+                "--engine dask needs the package distributed; install privrob[cluster] or use --engine local"
+            ) from None
     return text
 
 
@@ -83,7 +85,9 @@ def connect(address, spec):
     try:
         return Client(address, timeout="8s", set_as_default=False)
     except OSError as error:
-        raise ValueError(f"--engine {spec}: no scheduler answers there ({error}); start one with 'dask scheduler'") from error
+        raise ValueError(
+            f"--engine {spec}: no scheduler answers there ({error}); start one with 'dask scheduler'"
+        ) from error
 
 
 class LocalExecutor(Executor):
@@ -141,7 +145,10 @@ class LocalExecutor(Executor):
                         outcome = (False, RuntimeError("stopped"))
                         break
                     if attempt == TRIES:
-                        outcome = (False, WorkerDied(f"the worker process died {TRIES} times in this task (out of memory?)"))
+                        outcome = (
+                            False,
+                            WorkerDied(f"the worker process died {TRIES} times in this task (out of memory?)"),
+                        )
                 ok, value = outcome
                 future.set_result(value) if ok else future.set_exception(value)
         finally:

@@ -1,7 +1,7 @@
 """Did the notebook really run? Nothing is taken from papermill's word: its written file says "completed" after a kill.
 
-Evidence is: every cell is the source's, every code cell ran once in order, no output is an error, the result carries this
-run's token and the values asked for, and the declared figures are there.
+Evidence is: every cell is the source's, every code cell ran once in order, no output is an error, the result carries
+this run's token and the values asked for, and the declared figures are there.
 """
 
 from __future__ import annotations
@@ -91,4 +91,3 @@ def write(node, path):
     import json
 
     write_text(path, json.dumps(node, sort_keys=True, ensure_ascii=False, indent=1) + "\n")
-

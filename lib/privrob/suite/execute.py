@@ -30,6 +30,7 @@ def main(path):
         status["ok"] = True
     except BaseException as error:
         status["error"] = _describe(error)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # for the log, a cell's traceback included
         if isinstance(error, KeyboardInterrupt):
             _end_children()
     with contextlib.suppress(OSError):  # no space: the driver sees that itself
@@ -89,9 +90,13 @@ def _end_with_driver():
 
 
 def kernel_spec(folder):
-    """Write a kernel spec for this very interpreter below ``folder`` (a JUPYTER_PATH), under a name nobody else uses."""
+    """Write a kernel spec for this very interpreter below ``folder`` (a JUPYTER_PATH), under a name of its own."""
     spec = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "argv": [
+            *(sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"),
+            "--HistoryManager.enabled=False",  # no database that two kernels would share
+            "--log-level=40",
+        ],
         "display_name": "Python 3 (privrob)",
         "language": "python",
         "metadata": {"debugger": False},

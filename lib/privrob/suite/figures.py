@@ -1,4 +1,4 @@
-"""One look for every figure: colour-blind safe, one colour a method across the suite, readable in grey and at half size.
+"""One look for every figure: colour-blind safe, one colour a method across the suite, readable in grey and when small.
 
 A method's colour, marker and dash pattern come from :data:`METHODS`, so that DP-SGD looks the same in every notebook.
 Ours is drawn solid, a document's own points hollow (:func:`paper_points`).
@@ -114,7 +114,9 @@ def _is_empty(ax, handle):
     line = handle[0] if isinstance(handle, tuple) and len(handle) and hasattr(handle[0], "get_ydata") else handle
     if not hasattr(line, "get_ydata") or line.get_transform() != ax.transData:
         return False
-    return not _visible(ax, *(np.asarray(v, float) for v in (line.get_xdata(orig=False), line.get_ydata(orig=False)))).any()
+    return not _visible(
+        ax, *(np.asarray(v, float) for v in (line.get_xdata(orig=False), line.get_ydata(orig=False)))
+    ).any()
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ def read_text(path):
 
 
 def plain(value):
-    """The value in types that strict JSON knows: numpy scalars and arrays, tuples, paths and non-finite floats included."""
+    """The value in types that strict JSON knows, from numpy's, tuples, paths and non-finite floats too."""
     if isinstance(value, dict):
         result = {str(k): plain(v) for k, v in value.items()}
         if len(result) < len(value):
@@ -93,7 +93,9 @@ def plain(value):
         return value
     if isinstance(value, Path):
         return value.as_posix()
-    raise TypeError(f"cannot be written as JSON: {type(value).__name__} ({value!r}); pass numbers, text, lists or dicts")
+    raise TypeError(
+        f"cannot be written as JSON: {type(value).__name__} ({value!r}); pass numbers, text, lists or dicts"
+    )
 
 
 def dump_json(value, *, indent=None):
@@ -102,7 +104,7 @@ def dump_json(value, *, indent=None):
 
 
 def load_json(text, *, unfold=True):
-    """Read strict JSON; ``NaN`` and ``Infinity`` as bare tokens are refused. ``unfold=False`` leaves ``$float`` as it stands."""
+    """Read strict JSON, which has no bare ``NaN`` or ``Infinity``. ``unfold=False`` leaves ``$float`` as it stands."""
 
     def refuse(token):
         raise ValueError(f"not strict JSON: bare {token}")

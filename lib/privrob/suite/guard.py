@@ -69,20 +69,25 @@ def read(path, name):
 
 
 def _refuse_hidden_failures(node, name):
-    """A cell that is not plain Python (shell escapes and magics swallow failures), or whose tag allows an error, is refused."""
+    """Refuse a cell that is not plain Python (shell escapes, magics swallow failures), or whose tag allows an error."""
     code = [c for c in node.cells if c.cell_type == "code"]
     for number, cell in enumerate(code, start=1):
         if tags := sorted(set(cell.metadata.get("tags", [])) & set(HIDES_ERRORS)):
-            raise ParameterError(f"{name}: code cell {number} is tagged {', '.join(tags)}, which lets a failure pass; take it off")
+            raise ParameterError(
+                f"{name}: code cell {number} is tagged {', '.join(tags)}, which lets a failure pass; take it off"
+            )
         try:
             tree = ast.parse(cell.source)
         except SyntaxError as error:
             line = cell.source.splitlines()[(error.lineno or 1) - 1].strip() if cell.source else ""
             raise ParameterError(
-                f"{name}: code cell {number} is not plain Python ({error.msg}: {line!r}); magics and shell escapes hide failures"
+                f"{name}: code cell {number} is not plain Python ({error.msg}: {line!r}); "
+                "magics and shell escapes hide failures"
             ) from None
         if any(isinstance(n, ast.Name) and n.id == "get_ipython" for n in ast.walk(tree)):
-            raise ParameterError(f"{name}: code cell {number} calls get_ipython(); magics and shell escapes hide failures")
+            raise ParameterError(
+                f"{name}: code cell {number} calls get_ipython(); magics and shell escapes hide failures"
+            )
 
 
 def literals(source, *, where="parameters cell"):
@@ -97,7 +102,9 @@ def literals(source, *, where="parameters cell"):
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue  # a line of text
         else:
-            raise ParameterError(f"{where}: the parameters cell holds only 'name = literal', found {ast.unparse(statement)!r}")
+            raise ParameterError(
+                f"{where}: the parameters cell holds only 'name = literal', found {ast.unparse(statement)!r}"
+            )
         if name in values:
             raise ParameterError(f"{where}: {name} stands twice in the parameters cell")
         place[name] = statement.lineno
@@ -117,7 +124,11 @@ def _names_read(node, parameters):
     names = set()
     for cell in node.cells:
         if cell.cell_type == "code" and cell is not parameters:
-            names |= {n.id for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            names |= {
+                n.id
+                for n in ast.walk(ast.parse(cell.source))
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            }
     return names
 
 
@@ -154,7 +165,9 @@ def _as(value, like, where):
         try:
             plain(value)
         except TypeError:
-            raise ParameterError(f"{where} must be a number, text, list or dict, got {type(value).__name__} {value!r}") from None
+            raise ParameterError(
+                f"{where} must be a number, text, list or dict, got {type(value).__name__} {value!r}"
+            ) from None
         return value
     if isinstance(like, bool):
         return value if isinstance(value, bool) else refuse("; write true or false")

@@ -15,6 +15,7 @@ WHAT = {
     ".failed": "logs of failed runs",
     ".runtime": "caches of the notebooks' processes",
     "site": "the built pages",
+    ".site": "half-built pages",
 }
 MARKS = (".cells", ".staging", ".failed", ".runtime")  # what no other program's folder holds
 
@@ -25,13 +26,17 @@ def size(path):
 
 
 def clean(out, *, yes):
-    """Show (and with ``yes`` remove) what can be made again below ``out``, the studies, and results of the smoke preset."""
+    """Show (and with ``yes`` remove) what can be made again below ``out``, studies, and results of smoke."""
     if out.is_dir() and any(out.iterdir()) and not (record.find(out) or any((out / name).is_dir() for name in MARKS)):
         raise ValueError(f"--out must be a folder that runs left, {out} holds none of their files")
     with lock(out, purpose="./run_all.sh clean"):
         targets = [(out / name, why) for name, why in WHAT.items()]
         targets += [(p, "results of the smoke preset") for p in sorted(out.glob("*/*/smoke"))]
-        targets += [(p, "a study of yours") for p in sorted((repository() / "studies").glob("*"))] if out.name == "results" else []
+        targets += (
+            [(p, "a study of yours") for p in sorted((repository() / "studies").glob("*"))]
+            if out.name == "results"
+            else []
+        )
         found = [(p, why, size(p)) for p, why in targets if p.exists()]
         for path, why, count in found:
             print(f"{count / 2**20:9.1f} MB  {_shown(path, out)}  {why}")

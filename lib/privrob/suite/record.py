@@ -50,7 +50,9 @@ def read(folder, *, check_files=False):
         validate(load_json(text, unfold=False))
         result = load_json(text)
     except (ValueError, UnicodeDecodeError) as error:
-        raise error if isinstance(error, BadResult) else BadResult(f"{path.name} is not strict JSON: {error}") from error
+        raise (
+            error if isinstance(error, BadResult) else BadResult(f"{path.name} is not strict JSON: {error}")
+        ) from error
     if check_files:
         for name, sha256 in result["files"].items():
             file = Path(folder) / name

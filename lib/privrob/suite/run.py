@@ -149,7 +149,10 @@ def run_child(folder, stop=None):
                     return {"ok": False, "error": "stopped"}
                 if time.monotonic() > deadline:
                     minutes = job["seconds"] / 60
-                    return {"ok": False, "error": f"time limit of {minutes:g} minutes reached; raise it with --time-limit"}
+                    return {
+                        "ok": False,
+                        "error": f"time limit of {minutes:g} minutes reached; raise it with --time-limit",
+                    }
                 time.sleep(0.1)
         finally:
             end(child)
@@ -190,7 +193,7 @@ def _leave_worker_slot():
 
 
 def put_in_place(node, folder, plan):
-    """Replace a notebook's results by those in ``folder`` in one step. A half-done replacement is mended at the next run."""
+    """Replace a notebook's results by those in ``folder`` in one step; one cut short is mended at the next run."""
     fresh = folder / "results"
     evidence.write(node, fresh / "notebook.ipynb")
     target = plan.folder
@@ -212,7 +215,6 @@ def mend(out):
     for place in (".*.part", ".cells/*/.*.part", ".runtime/kernels/*/.*.part"):
         for part in Path(out).glob(place):
             part.unlink(missing_ok=True)
-
 
 
 def finish(plan, folder, status, seconds):
@@ -332,19 +334,21 @@ def _signals(stop):
 
 @contextlib.contextmanager
 def _executor(options):
-    """(submit(folder, stop), options as the notebooks see them) for the engine: threads here, or tasks on a dask cluster."""
+    """(submit(folder, stop), options as the notebooks see them) for the engine: threads here, or tasks on dask."""
     if options.engine == "local":
         with ThreadPoolExecutor(options.jobs) as pool:
             yield (lambda folder, stop: pool.submit(run_child, folder, stop)), options
         return
     from dataclasses import replace
 
-    from distributed import Client, LocalCluster
+    from distributed import LocalCluster
 
     with contextlib.ExitStack() as stack:
         address = options.engine.replace("dask://", "tcp://", 1)
         if options.engine == "dask":
-            cluster = LocalCluster(n_workers=engines.cores(), threads_per_worker=1, processes=True, dashboard_address=None)
+            cluster = LocalCluster(
+                n_workers=engines.cores(), threads_per_worker=1, processes=True, dashboard_address=None
+            )
             address = stack.enter_context(cluster).scheduler_address
         client = stack.enter_context(engines.connect(address, options.engine))
         pool = client.get_executor(retries=0, pure=False)
@@ -353,7 +357,7 @@ def _executor(options):
 
 
 class _Display:
-    """A line for each notebook that begins and ends; on a terminal a line of progress below, elsewhere a sign of life."""
+    """A line for each notebook that begins and ends; on a terminal a line of progress, elsewhere a sign of life."""
 
     def __init__(self, say, total):
         self.say, self.total, self.done = say, total, 0

@@ -30,7 +30,9 @@ def main(only=None, pytest_options=()):
             ok = _call(command, root, env)
         elif step == "smoke":
             with tempfile.TemporaryDirectory(prefix="privrob smoke ") as out:
-                ok = _call([python, "-m", "privrob.suite", "--preset", "smoke", "--out", out, "--device", "cpu"], root, env)
+                ok = _call(
+                    [python, "-m", "privrob.suite", "--preset", "smoke", "--out", out, "--device", "cpu"], root, env
+                )
         else:
             ok = _index()
         outcomes[step] = (ok, time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""The notebook's side of a run: ``run = start("dplearn/sec1_2_mechanisms", globals())``, then sweeps, figures, claims, save.
+"""The notebook's side of a run: ``run = start("dplearn/sec1_2_mechanisms", globals())``, sweeps, figures, claims, save.
 
 Under the driver, the environment variable ``PRIVROB_JOB`` names the job (preset, folder, engine); in a notebook opened
 by hand the same cells run with the values that stand in them, and leave their results under ``studies/lab``.
@@ -15,9 +15,19 @@ from pathlib import Path
 
 from privrob.kinds import Streams
 from privrob.suite import claims as claims_
-from privrob.suite import figures, guard, record
+from privrob.suite import figures, guard, record, tables
 from privrob.suite import sweep as sweeps
-from privrob.suite.files import csv_to_rows, digest, dump_json, load_json, plain, read_text, rows_to_csv, write_bytes, write_text
+from privrob.suite.files import (
+    csv_to_rows,
+    digest,
+    dump_json,
+    load_json,
+    plain,
+    read_text,
+    rows_to_csv,
+    write_bytes,
+    write_text,
+)
 from privrob.suite.sources import code_hash, repository
 
 
@@ -62,7 +72,9 @@ def start(notebook, namespace):
     """
     job = Job.current(notebook)
     if job.notebook != notebook:
-        raise RuntimeError(f"this notebook calls itself {notebook!r}, its file is {job.notebook!r}; correct the start() cell")
+        raise RuntimeError(
+            f"this notebook calls itself {notebook!r}, its file is {job.notebook!r}; correct the start() cell"
+        )
     source = guard.read(repository() / "notebooks" / f"{notebook}.ipynb", notebook)
     missing = [n for n in source.defaults if n not in namespace]
     if missing:
@@ -76,7 +88,7 @@ def start(notebook, namespace):
 
 @dataclass
 class Run:
-    """One run of one notebook: hands out devices and random streams, keeps rows, figures and evidence, and saves them."""
+    """One run of one notebook: hands out devices and random streams, keeps rows, figures and evidence, saves them."""
 
     job: Job
     source: guard.Source
@@ -119,8 +131,8 @@ class Run:
     def sweep(self, work, *, label="rows", common=None, data=()):
         """Compute (or load) cells and return all their rows as a DataFrame.
 
-        Args: work — (function path, settings) pairs;  label — names the rows in rows.csv;  common — names of the settings
-        that alone choose the random streams (None: all);  data — provenance records to note.
+        Args: work — (function path, settings) pairs;  label — names the rows in rows.csv;  common — names of the
+        settings that alone choose the random streams (None: all);  data — provenance records to note.
         """
         import pandas as pd
 
@@ -162,7 +174,10 @@ class Run:
 
     def _note_sweep(self, label, cells, rows, *, stale, commits):
         if stale:
-            print(f"{stale} of {len(cells)} cells were computed by other code (commit {', '.join(commits)}), kept as they are.")
+            print(
+                f"{stale} of {len(cells)} cells were computed by other code "
+                f"(commit {', '.join(commits)}), kept as they are."
+            )
         self.rows[label] = rows
         self.sweeps.append({"label": label, "cells": len(cells), "rows": len(rows), "stale": stale, "commits": commits})
 
@@ -195,7 +210,7 @@ class Run:
         self._hand_in(claim, {"holds": bool(holds), "repaired": repaired, "got": got, "note": note})
 
     def number(self, claim, *, got, spread=None, agrees=None, note=""):
-        """Hand in a printed number: our value, its standard error, and whether the direction agrees (for changed scales)."""
+        """Hand in a printed number: our value, its standard error, whether the direction agrees (changed scales)."""
         spread = None if spread is None else float(spread)
         self._hand_in(claim, {"got": got, "spread": spread, "agrees": agrees, "note": note})
 
@@ -222,7 +237,8 @@ class Run:
         if left := sorted(set(self.claims) - set(self.evidence)):
             raise claims_.ClaimError(f"{self.job.notebook}: nothing handed in for {', '.join(left)}")
         judged = [
-            claims_.judge(c, self.evidence[i], parameters=self.parameters, data=self.data) for i, c in self.claims.items()
+            claims_.judge(c, self.evidence[i], parameters=self.parameters, data=self.data)
+            for i, c in self.claims.items()
         ]
         if self.rows:
             all_rows = [{"sweep": label, **row} for label, rows in self.rows.items() for row in rows]
@@ -233,7 +249,7 @@ class Run:
         result = self._result(judged, summary)
         record.validate(plain(result))
         write_text(self.job.folder / "result.json", dump_json(result, indent=1) + "\n")
-        display(Markdown(verdict_table(judged)))
+        display(Markdown(tables.verdicts(judged)))
         print(f"{summary}. Preset {self.job.preset}, made at commit {record.commit()}.")
         if try_next:
             display(Markdown("**Try next**\n\n```bash\n" + "\n".join(try_next) + "\n```"))
@@ -305,36 +321,6 @@ def library_hash(source):
     return code_hash(names)
 
 
-def verdict_table(judged):
-    """The verdicts as a Markdown table that can be copied."""
-    lines = ["| item | the document says | printed | we got | verdict |", "|---|---|---|---|---|"]
-    for item in judged:
-        cells = [item["where"], item["text"], _short(item["paper"]), _short(item["got"]), verdict_words(item)]
-        lines.append("| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
-    return "\n".join(lines) if judged else "This notebook judges no numbered item."
-
-
-def verdict_words(item):
-    """A verdict as people read it, with its reason or direction and any surprise."""
-    words = f"**{item['verdict']}**"
-    if item["verdict"] == "trend":
-        what = ", ".join(item["changed"])
-        words += f" ({'agrees' if item['agrees'] else 'does not agree'}; changed here: {what})"
-    if item["verdict"] == "not tried":
-        words += f" ({item['reason']})"
-    if item["surprise"]:
-        words += f" — expected: {item['expected']}"
-    return words + (f". {item['note']}" if item["note"] else "")
-
-
-def _short(value):
-    if value is None:
-        return ""
-    if isinstance(value, dict) and "$float" in value:
-        return "infinite" if value["$float"] == "inf" else value["$float"]
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 class Progress:
     """Tells how far a sweep is: to the driver through a small file, to a person at a notebook by a bar on stderr."""
 
@@ -357,7 +343,9 @@ class Progress:
         elif total > 1:
             from tqdm import tqdm
 
-            self.bar = self.bar if self.bar is not None else tqdm(total=total, desc=self.label, file=sys.stderr, unit="cell")
+            self.bar = (
+                self.bar if self.bar is not None else tqdm(total=total, desc=self.label, file=sys.stderr, unit="cell")
+            )
             self.bar.update(done - self.bar.n)
             if done == total:
                 self.bar.close()

@@ -115,7 +115,9 @@ def make_cells(work, *, seed, common=None):
         cells.append(Cell(path, settings, seed, ("cell", path, dump_json(chosen)), data, hashes[path]))
     twice = len(cells) - len({c.identity for c in cells})
     if twice:
-        raise ValueError(f"a sweep must hold each cell once, got {twice} repeated; give repetitions a setting such as seed")
+        raise ValueError(
+            f"a sweep must hold each cell once, got {twice} repeated; give repetitions a setting such as seed"
+        )
     return cells
 
 
@@ -276,7 +278,10 @@ def _compute(groups, engine, num_workers):
 def compute_group(group, *, check_code=True):
     """Compute some cells of one function here; an error becomes the text of its traceback. Runs on the worker."""
     if check_code and source_hash(group[0].function) != group[0].code:
-        text = f"this worker has other source code for {group[0].function} than the driver; update its checkout"
+        text = (
+            f"the source of {group[0].function} on this worker is not the one that the sweep began with: it was edited "
+            "meanwhile (start again), or the worker has another checkout (update it)"
+        )
         return [{"error": f"RuntimeError: {text}"}] * len(group)
     function = resolve(group[0].function)
     streams = [Streams(c.seed, *c.streams) for c in group]

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privrob.suite import catalogue, claims, index
+from privrob.suite import catalogue, claims, index, tables
 
 # verdict: (sign, what it says). The sign and the word carry the meaning; colour only repeats it.
 VERDICTS = {
@@ -110,7 +110,7 @@ def number(value, *, digits=None):
         return ", ".join(map(number, value))
     if isinstance(value, dict):
         return ", ".join(f"{k}: {number(v)}" for k, v in value.items())
-    return index.show(value)
+    return tables.show(value)
 
 
 def counts(items):

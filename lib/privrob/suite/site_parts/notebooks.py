@@ -9,7 +9,7 @@ import shutil
 
 import nbformat
 
-from privrob.suite import index
+from privrob.suite import index, tables
 from privrob.suite.files import read_text
 from privrob.suite.site_parts import gather
 
@@ -62,7 +62,7 @@ def card(book):
         "Preset": f"<code>{html.escape(result['preset'])}</code>",
         "Commit": f"<code>{html.escape(result['commit'])}</code>",
         "Computed on": html.escape(result["device"]["name"]),
-        "Took": index.seconds(result["run"]["seconds"]),
+        "Took": tables.seconds(result["run"]["seconds"]),
         "Data": html.escape(", ".join(d["label"] for d in result["data"]) or "none needed"),
         "Seed": str(result["seed"]),
     }
