@@ -234,3 +234,20 @@ def test_a_notebook_whose_metadata_are_bare_is_listed_under_its_name(call):
     node.metadata.clear()
     call.house.write("dplearn/sec1_toy", nbformat.from_dict(json.loads(json.dumps(node))))
     assert call("--list", "sec1_toy")[0] == 0
+
+
+def test_a_failed_check_does_not_keep_the_others_from_running_and_is_counted(monkeypatch, capsys):
+    from privrob.suite import selftest
+
+    tried = []
+
+    def step(command, *_):
+        tried.append(command[3] if command[2] == "ruff" else command[2])
+        return command[3] != "format"
+
+    monkeypatch.setattr(selftest, "_call", step)
+    monkeypatch.setattr(selftest, "_index", lambda: True)
+    assert selftest.main() == 1
+    assert tried == ["check", "format", "pytest", "privrob.suite"]
+    assert f"{len(selftest.STEPS) - 1} passed, 1 failed" in capsys.readouterr().out
+    assert selftest.main(["index"]) == 0

@@ -1,13 +1,14 @@
 """The local executor: one task a worker, deaths known by name, nobody left behind."""
 
 import os
+import sys
 import time
 from concurrent.futures import CancelledError
 
 import psutil
 import pytest
 
-from house import kill
+from house import ROOT, kill
 from privrob.suite import engine
 
 
@@ -84,6 +85,38 @@ def test_an_error_in_the_block_drops_what_is_queued_and_ends_the_workers_at_once
     assert time.monotonic() - began < 15
     with pytest.raises(RuntimeError, match="shut down"):
         executor.submit(os.getpid)
+
+
+MASTER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from privrob.suite import engine
+if __name__ == "__main__":
+    with engine.open_executor("local", 2) as executor:
+        for _ in range(2):
+            executor.submit(time.sleep, 60)
+        time.sleep(60)
+"""
+
+
+def test_workers_in_the_middle_of_a_long_task_end_when_their_parent_is_killed(tmp_path):
+    script = tmp_path / "master.py"
+    script.write_text(MASTER)
+    master = psutil.Popen([sys.executable, str(script), str(ROOT / "lib")])
+
+    def workers():
+        return [p for p in master.children() if "spawn_main" in " ".join(p.cmdline())]
+
+    end = time.monotonic() + 30
+    while len(workers()) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    family = workers()
+    time.sleep(1.0)  # they are at their tasks now
+    kill(master.pid)
+    master.wait()
+    assert len(family) == 2
+    _, left = psutil.wait_procs(family, timeout=10)
+    assert not left
 
 
 @pytest.mark.parametrize(

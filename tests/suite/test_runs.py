@@ -140,6 +140,18 @@ def test_smoke_never_counts_in_the_index(done):
     assert "(dplearn/sec1_toy/" not in index
 
 
+def test_another_preset_stands_beside_the_first_and_counts_in_the_index(done):
+    house, _ = done
+    before = house.kept(TWO)
+    status, out = house.run(TWO)
+    assert status == 0, out
+    assert "preset laptop" in out
+    assert house.kept(TWO) == before
+    assert house.result(TWO, "laptop")["preset"] == "laptop"
+    assert house.kept(TWO, "laptop")["rows.csv"] == before["rows.csv"], "the same values give the same rows"
+    assert "](dplearn/sec2_toy/laptop/notebook.ipynb)" in files.read_text(house.results / "INDEX.md")
+
+
 def test_a_fresh_run_elsewhere_from_another_folder_and_backend_leaves_the_same_bytes(done, tmp_path):
     house, _ = done
     env = house.env(MPLBACKEND="TkAgg", LC_ALL="C")
@@ -163,7 +175,7 @@ def test_another_seed_gives_other_rows_in_studies_and_diff_tells_them_apart(done
     assert "parameter seed: 0 / 1" in out
     assert "3 values differ, first in row 1, value: " in out
     assert "only in" in out
-    assert house.run("diff", house.results, house.results) == (0, "no differences in 2 results\n")
+    assert house.run("diff", house.results, house.results) == (0, "no differences in 3 results\n")
 
 
 def test_redraw_computes_nothing_and_works_from_the_rows_alone(done):

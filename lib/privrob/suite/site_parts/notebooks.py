@@ -9,7 +9,7 @@ import shutil
 
 import nbformat
 
-from privrob.suite import index, tables
+from privrob.suite import tables
 from privrob.suite.files import read_text
 from privrob.suite.site_parts import gather
 
