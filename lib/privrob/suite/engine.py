@@ -79,11 +79,11 @@ def open_executor(spec="local", num_workers=None):
 
 
 def connect(address, spec):
-    """A dask client of the scheduler at ``address`` (or of a cluster object); no answer within 8 s is refused."""
+    """A dask client of the scheduler at ``address`` (or of a cluster object); no answer within 5 s is refused."""
     from distributed import Client
 
     try:
-        return Client(address, timeout="8s", set_as_default=False)
+        return Client(address, timeout="5s", set_as_default=False)
     except OSError as error:
         raise ValueError(
             f"--engine {spec}: no scheduler answers there ({error}); start one with 'dask scheduler'"
