@@ -68,9 +68,7 @@ def load_folder(request):
     arrays = try_decoded(kept)
     if arrays is None:
         with open_view(path, shown) as view:
-            arrays = images.decode_tree(
-                view, classes, tree, channels=request.channels, image_size=request.image_size
-            )
+            arrays = images.decode_tree(view, classes, tree, channels=request.channels, image_size=request.image_size)
         check_arrays(arrays, shown)
         write_decoded(kept, arrays)
     if not len(arrays.test_labels):

@@ -108,9 +108,7 @@ def _synthetic_request(out, manifest):
         num_classes=out.num_classes or classes,
         num_records=synthetic.DEFAULT_TRAIN if out.num_records is None else out.num_records,
         num_test=synthetic.DEFAULT_TEST if out.num_test is None else out.num_test,
-        noise=checks.nonnegative(
-            "noise", synthetic.DEFAULT_NOISE if out.noise is None else out.noise, finite=True
-        ),
+        noise=checks.nonnegative("noise", synthetic.DEFAULT_NOISE if out.noise is None else out.noise, finite=True),
     )
 
 
