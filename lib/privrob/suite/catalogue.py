@@ -128,13 +128,13 @@ class Plan:
             return "stale", "library code changed"
         return "stale", "parameters or claims changed"
 
-    def last_seconds(self):
-        """How long the last run took, or None."""
+    def last_run(self):
+        """How long the last run took (the ``run`` part of its result), or None."""
         try:
             result = record.read(self.folder)
         except record.BadResult:
             return None
-        return result and result["run"]["seconds"]
+        return result and result["run"]
 
 
 def plans(patterns, *, preset, out, overrides=()):

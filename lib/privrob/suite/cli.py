@@ -196,13 +196,13 @@ def _fetch(plans):
 
 
 def _list(plans):
-    from privrob.suite.tables import seconds
+    from privrob.suite.tables import took
 
     for plan in plans:
-        taken = plan.last_seconds()
+        last = plan.last_run()
         gpu = ", wants a GPU" if plan.needs_gpu else ""
         print(f"{plan.name}  —  {plan.source.about.get('title', '')}")
-        print(f"    {plan.preset}: {'took ' + seconds(taken) if taken else 'never run here'}{gpu}; {plan.state()[0]}")
+        print(f"    {plan.preset}: {'took ' + took(last) if last else 'never run here'}{gpu}; {plan.state()[0]}")
         for name, value in plan.source.defaults.items():
             value = plan.changes.get(name, value)
             comment = f"  # {plan.source.comments[name]}" if name in plan.source.comments else ""

@@ -103,7 +103,7 @@ def index_text(results):
     every = judged(results)
     for name, (folder, result) in counted(results).items():
         where = folder.relative_to(results).as_posix()
-        made = f"Commit {result['commit']}, {result['device']['name']}, {tables.seconds(result['run']['seconds'])}"
+        made = f"Commit {result['commit']}, {result['device']['name']}, {tables.took(result['run'])}"
         data = ", ".join(d["label"] for d in result["data"]) or "none needed"
         parts += [
             "",

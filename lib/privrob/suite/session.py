@@ -100,6 +100,7 @@ class Run:
     rows: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)
     began: float = field(default_factory=time.time)
+    stored_seconds: float = 0.0
 
     def __post_init__(self):
         self.claims = claims_.of_notebook(claims_.load(), self.job.notebook)
@@ -161,6 +162,7 @@ class Run:
             return pd.DataFrame(stored)
         for name in outcome.damaged:
             warnings.warn(f"a stored cell was damaged and was computed again: {name}", stacklevel=2)
+        self.stored_seconds += outcome.stored_seconds
         stale = [r["commit"] for r in outcome.records if r["stale"]]
         self._note_sweep(label, cells, outcome.rows(), stale=len(stale), commits=sorted(set(stale)))
         return pd.DataFrame(outcome.rows())
@@ -281,6 +283,7 @@ class Run:
             "run": {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
                 "seconds": round(time.time() - self.began, 2),
+                "stored_seconds": round(self.stored_seconds, 2),
                 "token": self.job.token,
             },
         }

@@ -191,6 +191,7 @@ class Outcome:
     reused: int = 0
     stale: int = 0
     damaged: list = field(default_factory=list)
+    stored_seconds: float = 0.0  # what the reused cells took when they were computed
 
     def rows(self):
         """All rows, each with its cell's scalar settings in front (a row's own entry wins)."""
@@ -215,6 +216,7 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
         raise NoStoredRows(f"{len(missing)} of {len(cells)} cells have no stored rows; run once without --redraw")
     outcome = Outcome([], computed=len(missing), reused=len(records), damaged=store.damaged)
     outcome.stale = sum(r["stale"] for r in records.values())
+    outcome.stored_seconds = sum(r.get("seconds", 0.0) for r in records.values())
     errors, began = [], time.monotonic()
     tick = progress or (lambda done, total, seconds: None)
     tick(len(records), len(cells), 0.0)

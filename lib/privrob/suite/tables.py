@@ -50,3 +50,9 @@ def show(value):
 def seconds(value):
     """A duration as people read it."""
     return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+
+
+def took(run):
+    """How long a run took, and what the cells that it found stored had taken on one processor."""
+    stored = run.get("stored_seconds", 0.0)
+    return seconds(run["seconds"]) + (f" and {seconds(stored)} of stored cells" if stored >= 1 else "")

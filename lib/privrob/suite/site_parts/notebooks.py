@@ -62,7 +62,7 @@ def card(book):
         "Preset": f"<code>{html.escape(result['preset'])}</code>",
         "Commit": f"<code>{html.escape(result['commit'])}</code>",
         "Computed on": html.escape(result["device"]["name"]),
-        "Took": tables.seconds(result["run"]["seconds"]),
+        "Took": tables.took(result["run"]),
         "Data": html.escape(", ".join(d["label"] for d in result["data"]) or "none needed"),
         "Seed": str(result["seed"]),
     }

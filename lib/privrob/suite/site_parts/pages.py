@@ -138,7 +138,7 @@ def _notebook_card(book):
     figure = next(book.figures(), None)
     image = _image(book, *figure, up="../") if figure and "png" in figure[3] else ""
     data = ", ".join(d["label"] for d in result["data"]) or "no data needed"
-    about = f"preset {result['preset']}, {result['device']['name']}, {tables.seconds(result['run']['seconds'])}, {data}"
+    about = f"preset {result['preset']}, {result['device']['name']}, {tables.took(result['run'])}, {data}"
     title = f'<a href="{book.short}.html">{gather.inline(result["title"])}</a>'
     return (
         f'<section class="book"><div><p class="book-title">{title}</p>'
