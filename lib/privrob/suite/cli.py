@@ -17,7 +17,7 @@ Runs notebooks of the suite headlessly and leaves executed notebooks, figures, r
 
   ./run_all.sh                                  everything, preset laptop; what is up to date is not run again
   ./run_all.sh 'dplearn/*' --preset smoke       some notebooks (quoted globs), the preset that takes seconds
-  ./run_all.sh sec2_2_dpsgd -p num_steps 500    one notebook with a changed parameter: a study, kept out of results/
+  ./run_all.sh sec3_1_dpsgd_mnist -p delta 1e-6  one notebook with a changed parameter: a study, kept out of results/
   ./run_all.sh --list                           notebooks, their parameters and how long they took
 
 Other verbs (each has --help): status, test, lab, site, bench, diff, clean."""
