@@ -164,8 +164,9 @@ def _run(plans, notices, a, out):
         except driver.Interrupted as stop:
             print("stopped; what was done is kept, and the same command goes on from here")
             return stop.code
-        if reference:
-            index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)
+        finally:  # also after a stop: what was put in place is in the index
+            if reference:
+                index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)
     print(f"\n{driver.table(ended)}")
     bad = [e for e in ended if e.bad]
     print(
