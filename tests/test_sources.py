@@ -83,6 +83,22 @@ def test_code_cells_are_short_and_catch_no_failure_blindly(notebook):
                 assert node.end_lineno - node.lineno < 10, f"{node.name} belongs in lib/"
 
 
+GLOBAL_RANDOMNESS = re.compile(
+    r"\bnp\.random\.(?!Generator)\w+|\btorch\.manual_seed|\btorch\.nn\.[A-Z]\w*\(|\brandom\.(random|choice|shuffle|seed)\("
+)
+
+
+def test_notebooks_draw_from_streams_only(notebook):
+    """Layers of torch take their weights from the global generator, so that a second run gives other numbers."""
+    for number, cell in enumerate(code_of(notebook), start=1):
+        assert not (hit := GLOBAL_RANDOMNESS.search(cell.source)), f"code cell {number}: {hit[0]}; use run.streams"
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Call) and re.fullmatch(
+                r"torch\.(rand\w*|normal|bernoulli)", ast.unparse(node.func)
+            ):
+                assert "generator" in {k.arg for k in node.keywords}, f"code cell {number}: {ast.unparse(node)}"
+
+
 def test_notebooks_begin_with_a_title_start_a_run_and_end_by_saving_it(notebook, request):
     path = request.node.callspec.params["notebook"]
     assert notebook.cells[0].cell_type == "markdown"

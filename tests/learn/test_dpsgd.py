@@ -446,6 +446,26 @@ def test_a_cell_trains_on_the_named_data_and_says_so():
     assert sha != train_cell.data({**CELL, "num_records": 61})["synthetic"]
 
 
+def test_a_killed_cell_goes_on_from_its_scratch_folder_to_the_same_rows(tmp_path, monkeypatch):
+    cell = {**CELL, "num_steps": 6, "evaluate_every": 2}
+    undisturbed = train_cell(cell, streams=Streams(0, "cell"))
+    steps, step = [], dpsgd.Training._step
+
+    def counted(self, indices):
+        steps.append(len(indices))
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        return step(self, indices)
+
+    monkeypatch.setattr(dpsgd.Training, "_step", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train_cell(cell, streams=Streams(0, "cell"), scratch=tmp_path / "here")
+    assert train_cell(cell, streams=Streams(0, "cell"), scratch=tmp_path / "here") == undisturbed
+    assert len(steps) == 4 + 4, "two steps were kept, the third was lost"
+    (tmp_path / "here" / "training.pt").write_bytes(b"cut short")
+    assert train_cell(cell, streams=Streams(0, "cell"), scratch=tmp_path / "here") == undisturbed
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -43,6 +43,8 @@ def refused(call, *arguments):
     ("arguments", "words"),
     [
         (["--preset", "smok"], "--preset must be one of laptop, paper, smoke, got 'smok'"),
+        (["stats"], "or the verb: ./run_all.sh status"),
+        (["--out", "results", "-p", "scale", "3", "--dry-run"], "changed parameters do not go to results/"),
         (["sec1_tyo"], "no notebook 'sec1_tyo'; did you mean 'sec1_toy'? There is: dplearn/sec1_toy"),
         (["dplearn/sec3*"], "no notebook 'dplearn/sec3*'"),
         (["-p", "sclae", "3"], "no parameter 'sclae'; did you mean 'scale'?"),
@@ -206,6 +208,18 @@ def test_clean_removes_only_what_runs_left_and_only_when_told(call):
     assert call("clean", "--out", out, "--yes")[0] == 0
     left = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file() and p.name != ".lock")
     assert left == ["dplearn/sec1_toy/paper/rows.csv"]
+
+
+def test_clean_keeps_studies_unless_they_are_asked_for(call):
+    study = call.house.root / "studies" / "scale=3"
+    study.mkdir(parents=True)
+    (study / "rows.csv").write_text("mine")
+    status, text, _ = call("clean", "--yes")
+    assert status == 0
+    assert "kept: 1 of your studies" in text
+    assert study.exists()
+    assert call("clean", "--yes", "--studies")[0] == 0
+    assert not study.exists()
 
 
 def test_clean_refuses_a_folder_that_runs_did_not_make(call):

@@ -98,7 +98,7 @@ def test_a_worker_of_a_cluster_killed_in_mid_sweep_loses_nothing(cluster, tmp_pa
     cells = sweep.make_cells(work, seed=0)
     killed = []
 
-    def strike(done, total, seconds):
+    def strike(done, total, taken_over, left):
         if done == 3 and not killed:
             (worker,) = psutil.Process(cluster.parts[1].pid).children()[-1:]
             kill(worker.pid)

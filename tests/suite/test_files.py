@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from house import ROOT, kill
+from privrob import atomic
 from privrob.suite import files
 
 WRITER = """
@@ -120,7 +121,7 @@ def test_a_really_full_file_system_leaves_the_old_file(tiny_disk):
 
 def test_files_get_the_permissions_that_the_umask_allows(tmp_path):
     files.write_text(tmp_path / "x", "x")
-    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666 & ~files._umask()
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666 & ~atomic._umask()
 
 
 # ----------------------------------------------------------------------------------------------------------------- JSON

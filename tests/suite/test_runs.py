@@ -173,9 +173,34 @@ def test_another_seed_gives_other_rows_in_studies_and_diff_tells_them_apart(done
     status, out = house.run("diff", house.results, study)
     assert status == 1
     assert "parameter seed: 0 / 1" in out
+    assert not re.search(r"\d\.\d{9}", re.sub("rows?: .*|.*values differ.*", "", out)), "verdicts are told in short"
     assert "3 values differ, first in row 1, value: " in out
     assert "only in" in out
     assert compare.main(house.results, house.results) == 0
+
+
+def test_an_executed_notebook_edited_by_hand_is_noticed(done):
+    import shutil
+
+    house, _ = done
+    elsewhere = house.root / "edited"
+    shutil.copytree(house.results, elsewhere)
+    path = elsewhere / ONE / "smoke" / "notebook.ipynb"
+    path.write_text(path.read_text(encoding="utf-8").replace("a line", "another line"), encoding="utf-8")
+    status, out = house.run("status", ONE, *SMOKE, "--out", elsewhere)
+    assert status == 1
+    assert "damaged" in out
+    assert "notebook.ipynb is changed" in out
+    shutil.rmtree(elsewhere)
+
+
+def test_a_parameter_that_a_notebook_lacks_leaves_it_out(done):
+    house, _ = done
+    before = house.kept(TWO)
+    status, out = house.run("--dry-run", "-p", "only_here", 2)
+    assert status == 2, "a parameter of none"
+    assert "only_here" in out
+    assert house.kept(TWO) == before
 
 
 def test_redraw_computes_nothing_and_works_from_the_rows_alone(done):

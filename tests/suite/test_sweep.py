@@ -281,8 +281,43 @@ def test_a_cell_computes_with_one_thread_wherever_it_runs(store):
 
 def test_progress_is_told_after_each_cell(store):
     told = []
-    run(WORK, store, progress=lambda done, total, seconds: told.append((done, total)))
-    assert told == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+    run(WORK[:3], store, progress=lambda *at: told.append(at))
+    assert [at[:3] for at in told] == [(0, 3, 0), (1, 3, 0), (2, 3, 0), (3, 3, 0)]
+    assert [at[3] is None for at in told] == [True, False, False, False]
+
+
+def test_time_left_counts_what_is_computed_not_what_was_stored(store):
+    slow = [("toy_cells:draw", {"index": i, "scale": 2.0, "sleep": 0.2}) for i in range(6)]
+    run(slow[:4], store)
+    told = []
+    run(slow, store, progress=lambda *at: told.append(at))
+    assert [at[:3] for at in told] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
+    assert told[1][3] > 0.15  # a fifth of 0.2 s would come from counting the stored ones
+
+
+# ----------------------------------------------------------------------------------------------------- checkpoints
+
+
+def test_a_cell_that_resumes_finds_what_its_killed_run_left_and_leaves_nothing(store):
+    work = [("toy_cells:in_two_halves", {"index": 0})]
+    with pytest.raises(SweepError, match="killed half way"):
+        run(work, store)
+    assert run(work, store).rows() == [{"index": 0, "halves": "first by an earlier run"}]
+    assert not list(store.folder.glob(".scratch/*"))
+
+
+def test_a_fresh_sweep_forgets_checkpoints(store):
+    work = [("toy_cells:in_two_halves", {"index": 0})]
+    for _ in range(2):
+        with pytest.raises(SweepError, match="killed half way"):
+            run(work, store, fresh=True)
+
+
+def test_workers_have_the_checkpoint_folders_too(store):
+    work = [("toy_cells:in_two_halves", {"index": i}) for i in range(3)]
+    with pytest.raises(SweepError, match="3 of 3 cells failed"):
+        run(work, store, num_workers=2)
+    assert run(work, store, num_workers=2).computed == 3
 
 
 def test_an_empty_sweep_is_no_error(store):

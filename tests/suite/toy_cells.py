@@ -89,3 +89,16 @@ def matrix(settings, *, streams):
     """Sums whose last digits depend on their order: a product of matrices."""
     a = streams.numpy("a").normal(size=(300, 300))
     return [{"trace": float((a @ a.T @ a).trace()), "sum": float(a.sum())}]
+
+
+def in_two_halves(settings, *, streams, scratch):
+    """Fails half way the first time, and says by whom the first half was done."""
+    marker = os.path.join(scratch, "half")
+    if not os.path.exists(marker):
+        os.makedirs(scratch, exist_ok=True)
+        open(marker, "w").close()
+        raise RuntimeError("killed half way")
+    return [{"halves": "first by an earlier run"}]
+
+
+in_two_halves.resumes = True

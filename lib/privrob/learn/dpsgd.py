@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -23,13 +22,17 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from privrob import checks
+from privrob import atomic, checks
 from privrob.learn import datasets, models
 from privrob.learn.batches import as_labels, channels_last, poisson_batch
 from privrob.learn.clip import PerExample, check_model, clip_weights
 
 _EVALUATED_AT_ONCE = 2500
 _CHECKPOINT = 1
+
+
+class BadCheckpoint(ValueError):
+    """A checkpoint that can't be read, or is another training's."""
 
 
 @dataclass(frozen=True)
@@ -292,17 +295,17 @@ class Training:
         }
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        _write_atomically(self.file, buffer.getvalue())
+        atomic.write_bytes(self.file, buffer.getvalue())
 
     def _restore(self):
         try:
             state = torch.load(self.file, map_location="cpu", weights_only=True)
             found = state["identity"]
         except Exception as error:
-            raise ValueError(f"checkpoint {self.file} can't be read ({error}); delete it to start again") from error
+            raise BadCheckpoint(f"checkpoint {self.file} can't be read ({error}); delete it to start again") from error
         other = [k for k in {*self.identity, *found} if found.get(k) != self.identity.get(k)]
         if other:
-            raise ValueError(
+            raise BadCheckpoint(
                 f"checkpoint {self.file} belongs to another training, it differs in {', '.join(sorted(other))}; "
                 "delete it or name another file"
             )
@@ -363,32 +366,20 @@ def _part(name, images, labels, num_classes, device):
     return channels_last(images.to(device)), labels
 
 
-def _write_atomically(path, data):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 # ----------------------------------------------------------------------------------------------------------- a cell
 
 _DATA = ("num_records", "num_test", "allow_stand_in", "shape")
 _OWN = ("dataset", "normalise", "batch_size", "seed")
 
 
-def train_cell(settings, *, streams):
+def train_cell(settings, *, streams, scratch=None):
     """One training as a cell of a sweep.
 
     Args: settings — a dict: ``dataset`` (a name for :func:`privrob.learn.datasets.load`) and of its arguments
         ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``; ``normalise``; either ``sample_rate`` or
         ``batch_size`` (the expected one: q = batch_size / n); ``seed`` (tells repetitions apart, the streams see it);
-        the rest as in :class:`DPSGDSettings`.
+        the rest as in :class:`DPSGDSettings`;
+        scratch — a folder of this cell alone, for the checkpoint; None: a killed training begins again.
     Returns: the rows of :func:`train`, each with what was trained on (``data``, ``num_records``, ``sample_rate``).
     """
     settings = dict(settings)
@@ -407,7 +398,13 @@ def train_cell(settings, *, streams):
         own["sample_rate"] = batch_size / num_records
     ready = DPSGDSettings(**own)
     tensors = data.tensors(normalise=settings.get("normalise", "unit"), device=ready.device)
-    rows = train(ready, *tensors, num_classes=data.num_classes, streams=streams)
+    arguments = {"num_classes": data.num_classes, "streams": streams}
+    checkpoint = scratch and Path(scratch) / "training.pt"
+    try:
+        rows = list(train(ready, *tensors, **arguments, checkpoint=checkpoint))
+    except BadCheckpoint:  # nobody else writes there: it is not worth a question
+        checkpoint.unlink()
+        rows = list(train(ready, *tensors, **arguments, checkpoint=checkpoint))
     seen = {"data": data.provenance.label, "num_records": num_records, "sample_rate": ready.sample_rate}
     return [{**row, **seen} for row in rows]
 
@@ -422,3 +419,4 @@ def _fingerprint(settings):
 
 
 train_cell.data = _fingerprint
+train_cell.resumes = True

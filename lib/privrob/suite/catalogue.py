@@ -31,6 +31,10 @@ def _natural(path):
     return [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", path.stem)]
 
 
+class NoSuchNotebook(guard.ParameterError):
+    """A name or glob that fits no notebook."""
+
+
 def select(patterns):
     """The notebooks that the globs name; a glob that names none is refused with the nearest name."""
     every = names()
@@ -45,7 +49,7 @@ def select(patterns):
             if fnmatch.fnmatchcase(n, bare) or n.partition("/")[0] == bare or n.partition("/")[2] == bare
         ]
         if not hits:
-            raise guard.ParameterError(guard.unknown(bare, every, where="notebooks", what="notebook"))
+            raise NoSuchNotebook(guard.unknown(bare, every, where="notebooks", what="notebook"))
         chosen |= set(hits)
     return [n for n in every if n in chosen]
 
@@ -113,8 +117,8 @@ class Plan:
             return "damaged", str(error)
         if result is None:
             return "missing", "never run"
-        if not (self.folder / "notebook.ipynb").is_file():
-            return "damaged", "the executed notebook is missing"
+        if "notebook.ipynb" not in result["files"]:
+            return "damaged", "the executed notebook is not of this run"
         if result["inputs"] == self.inputs():
             surprises = [c["id"] for c in result["claims"] if c["surprise"]]
             return (
@@ -155,6 +159,9 @@ def plans(patterns, *, preset, out, overrides=()):
             raise guard.ParameterError(guard.unknown(name, known, where="-p"))
     notices, result = [], []
     for source in sources:
+        if overrides and not any(name in source.defaults for name, _ in overrides):
+            notices.append(f"{source.name} is left out: it has no parameter {', '.join(n for n, _ in overrides)}.")
+            continue
         values = guard.check(source, (table[preset] or {}).get(source.name) or {})
         for name, text in overrides:
             if name in source.defaults:

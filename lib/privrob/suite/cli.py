@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ PRESET_HELP = """\
 presets:
   smoke    seconds; synthetic data, no downloads: does everything still work?
   laptop   minutes on two cores; real data, reduced where it must be (default)
-  paper    the documents' own settings; hours, some notebooks ask for a GPU"""
+  paper    the notebooks' defaults: the documents' settings where they print them; hours, some ask for a GPU"""
 
 
 class Refused(Exception):
@@ -42,7 +43,7 @@ def main(argv=None):
     try:
         if argv and argv[0] in verbs:
             return verbs[argv[0]](argv[1:]) or 0
-        return run(argv)
+        return run(argv, verbs)
     except (Refused, Locked, ValueError) as error:  # ParameterError, ClaimError and argument checks are ValueErrors
         print(f"refused: {error}", file=sys.stderr)
         return 2
@@ -95,8 +96,8 @@ def _out(arguments):
     return (repository() / "results").resolve()
 
 
-def run(argv):
-    """The main verb: run notebooks."""
+def run(argv, verbs=()):
+    """The main verb: run notebooks. A first word that is nearly one of the other verbs is asked about."""
     parser = _parser("", RUN_HELP, epilog=PRESET_HELP)
     _selection(parser)
     parser.add_argument("--list", action="store_true", help="list notebooks, parameters and times; run nothing")
@@ -117,7 +118,17 @@ def run(argv):
     from privrob.suite import catalogue
 
     out = _out(a)
-    plans, notices = catalogue.plans(a.notebooks, preset=a.preset, out=out, overrides=a.overrides)
+    home = (repository() / "results").resolve()
+    if a.overrides and out.is_relative_to(home):
+        raise Refused(
+            "changed parameters do not go to results/, which holds the reference results; "
+            "leave --out away, or give another"
+        )
+    try:
+        plans, notices = catalogue.plans(a.notebooks, preset=a.preset, out=out, overrides=a.overrides)
+    except catalogue.NoSuchNotebook as error:
+        near = difflib.get_close_matches(a.notebooks[0], verbs, n=1)
+        raise Refused(f"{error}" + (f"; or the verb: ./run_all.sh {near[0]}" if near else "")) from None
     if a.list:
         return _list(plans)
     if a.dry_run:
@@ -143,13 +154,7 @@ def _run(plans, notices, a, out):
                 "--device cpu runs it anyway, slowly"
             )
     files.check_writable(out)
-    home = (repository() / "results").resolve()
-    reference = out == home
-    if a.overrides and out.is_relative_to(home):
-        raise Refused(
-            "changed parameters do not go to results/, which holds the reference results; "
-            "leave --out away, or give another"
-        )
+    reference = out == (repository() / "results").resolve()
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
     with files.lock(out, purpose=f"./run_all.sh {' '.join(a.notebooks)}".strip()):
         driver.mend(out)
@@ -167,6 +172,8 @@ def _run(plans, notices, a, out):
         finally:  # also after a stop: what was put in place is in the index
             if reference:
                 index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)
+    if not reference:
+        files.remove_if_unused(out)
     print(f"\n{driver.table(ended)}")
     bad = [e for e in ended if e.bad]
     print(
@@ -260,7 +267,8 @@ def lab(argv):
     os.environ["JUPYTER_PATH"] = str(runtime)
     os.environ["PYTHONPATH"] = str(package_root())
     os.environ.pop("MPLBACKEND", None)
-    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--notebook-dir={repository()}", *argv])
+    root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # usual in containers
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--notebook-dir={repository()}", *root, *argv])
 
 
 def site(argv):
@@ -290,7 +298,11 @@ def bench(argv):
 
 def diff(argv):
     """Compare two result folders."""
-    parser = _parser("diff", "Compares two results folders: verdicts and rows of the notebooks that both have.")
+    parser = _parser(
+        "diff",
+        "Compares two results folders: parameters, verdicts and rows of the notebooks that both have.\n"
+        "Exit status 0: no differences, 1: some, 2: a folder is no results folder.",
+    )
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     a = parser.parse_args(argv)
@@ -303,8 +315,10 @@ def clean(argv):
     """Remove what can be made again."""
     parser = _parser("clean", "Shows what runs left that can be made again, with sizes; --yes removes it.")
     parser.add_argument("--yes", action="store_true", help="remove what is shown")
+    parser.add_argument("--studies", action="store_true", help="also your studies, which are kept otherwise")
     parser.add_argument("--out", metavar="DIR", help="results folder (default results/)")
     a = parser.parse_args(argv)
     from privrob.suite import housekeeping
 
-    return housekeeping.clean(Path(a.out).resolve() if a.out else repository() / "results", yes=a.yes)
+    out = Path(a.out).resolve() if a.out else repository() / "results"
+    return housekeeping.clean(out, yes=a.yes, studies=a.studies)

@@ -20,17 +20,25 @@ def main(first, second):
     return 1 if lines else 0
 
 
+def _shown(claim):
+    """A claim's verdict and what was got, short."""
+    if claim is None:
+        return "not there"
+    got = claim["got"]
+    return claim["verdict"] if got is None else f"{claim['verdict']}, {f'{got:.6g}' if isinstance(got, float) else got}"
+
+
 def _differences(first, second):
     one, two = record.read(first), record.read(second)
     for name in sorted(set(one["parameters"]) | set(two["parameters"])):
         x, y = one["parameters"].get(name), two["parameters"].get(name)
         if x != y:
             yield f"parameter {name}: {x!r} / {y!r}"
-    verdicts = [{c["id"]: (c["verdict"], c["got"]) for c in r["claims"]} for r in (one, two)]
-    for item in sorted(set(verdicts[0]) | set(verdicts[1])):
-        x, y = (v.get(item) for v in verdicts)
-        if x != y:
-            yield f"{item}: {x} / {y}"
+    judged = [{c["id"]: c for c in r["claims"]} for r in (one, two)]
+    for item in sorted(set(judged[0]) | set(judged[1])):
+        x, y = (v.get(item) for v in judged)
+        if x is None or y is None or (x["verdict"], x["got"]) != (y["verdict"], y["got"]):
+            yield f"{item}: {_shown(x)} / {_shown(y)}"
     rows = [csv_to_rows(read_text(f / "rows.csv")) if (f / "rows.csv").is_file() else [] for f in (first, second)]
     if len(rows[0]) != len(rows[1]):
         yield f"rows: {len(rows[0])} / {len(rows[1])}"

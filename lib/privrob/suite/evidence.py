@@ -15,10 +15,10 @@ from pathlib import Path
 import nbformat
 
 from privrob.suite import record
-from privrob.suite.files import digest, read_text, write_text
+from privrob.suite.files import digest, dump_json, file_digest, load_json, read_text, write_text
 from privrob.suite.sources import package_root, repository
 
-INJECTED = "injected-parameters"
+INJECTED, NOTEBOOK = "injected-parameters", "notebook.ipynb"
 
 
 class NotRun(RuntimeError):
@@ -86,8 +86,12 @@ def _nameless(text):
     return text
 
 
-def write(node, path):
-    """Write a notebook atomically, keys sorted."""
+def write(node, folder):
+    """Write the executed notebook beside its result, which takes its hash: a later edit by hand is noticed."""
     import json
 
+    path = folder / NOTEBOOK
     write_text(path, json.dumps(node, sort_keys=True, ensure_ascii=False, indent=1) + "\n")
+    result = load_json(read_text(folder / "result.json"))
+    result["files"][NOTEBOOK] = file_digest(path)
+    write_text(folder / "result.json", dump_json(result, indent=1) + "\n")

@@ -15,12 +15,14 @@ import io
 import json
 import math
 import os
+import shutil
 import socket
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+
+from privrob import atomic
 
 
 class NoSpace(OSError):
@@ -29,32 +31,12 @@ class NoSpace(OSError):
 
 def write_bytes(path, data):
     """Put data at path in one step: readers see the old file or the new one, whole. Raises :class:`NoSpace`."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = -1, None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        atomic.write_bytes(path, data)
     except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpace(error.errno, f"no space left to write {path.name} ({len(data):,} bytes)") from error
+            raise NoSpace(error.errno, f"no space left to write {Path(path).name} ({len(data):,} bytes)") from error
         raise
-
-
-def _umask():
-    """The process's umask, read once (reading it means setting it)."""
-    if not hasattr(_umask, "value"):
-        _umask.value = os.umask(0o022)
-        os.umask(_umask.value)
-    return _umask.value
 
 
 def write_text(path, text):
@@ -237,3 +219,10 @@ def check_writable(folder):
     except OSError as error:
         raise ValueError(f"--out must be writable, {folder} is not ({error.strerror}); {way_out}") from error
     return folder
+
+
+def remove_if_unused(folder):
+    """Remove an output folder in which a run left nothing but its lock and caches."""
+    kept = [p for p in Path(folder).iterdir() if p.name not in (".lock", ".runtime", ".staging")]
+    if not kept:
+        shutil.rmtree(folder, ignore_errors=True)

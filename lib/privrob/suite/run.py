@@ -195,7 +195,7 @@ def _leave_worker_slot():
 def put_in_place(node, folder, plan):
     """Replace a notebook's results by those in ``folder`` in one step; one cut short is mended at the next run."""
     fresh = folder / "results"
-    evidence.write(node, fresh / "notebook.ipynb")
+    evidence.write(node, fresh)
     target = plan.folder
     target.parent.mkdir(parents=True, exist_ok=True)
     former = target.with_name(f".former.{target.name}")
@@ -398,8 +398,10 @@ class _Display:
             at = load_json(read_text(folder / "progress.json"))
         except (OSError, ValueError):
             return ""
-        left = f", about {at['left']:.0f} s left" if at["left"] else ""
-        return f" ({at['label']}: {at['done']} of {at['total']} cells{left})"
+        words = [f"{at['label']}: {at['done']} of {at['total']} cells"]
+        words += [f"{at['taken']} of them stored before"] * bool(at["taken"])
+        words += [f"about {at['left']:.0f} s left"] * bool(at["left"])
+        return f" ({', '.join(words)})"
 
     def _clear(self):
         if self.live and self.width:

@@ -331,14 +331,13 @@ class Progress:
         self.label, self.bar, self.told = label, None, float("-inf")
         self.path = os.environ.get("PRIVROB_PROGRESS")
 
-    def __call__(self, done, total, seconds):
-        """Called after each cell."""
+    def __call__(self, done, total, taken_over, left):
+        """Called after each cell: how many are done, of which some were stored before; seconds left, or None."""
         if self.path:
             if done < total and time.monotonic() - self.told < 0.3:
                 return
             self.told = time.monotonic()
-            left = seconds / done * (total - done) if done and seconds else None
-            text = dump_json({"label": self.label, "done": done, "total": total, "left": left})
+            text = dump_json({"label": self.label, "done": done, "total": total, "taken": taken_over, "left": left})
             try:
                 write_text(self.path, text)
             except OSError:  # progress is a courtesy
@@ -346,9 +345,8 @@ class Progress:
         elif total > 1:
             from tqdm import tqdm
 
-            self.bar = (
-                self.bar if self.bar is not None else tqdm(total=total, desc=self.label, file=sys.stderr, unit="cell")
-            )
+            if self.bar is None:
+                self.bar = tqdm(total=total, initial=taken_over, desc=self.label, file=sys.stderr, unit="cell")
             self.bar.update(done - self.bar.n)
             if done == total:
                 self.bar.close()

