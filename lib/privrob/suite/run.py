@@ -273,7 +273,8 @@ def run_all(plans, options, *, say=print):
     if not todo:
         return [ended[p.name] for p in plans]
     stop = threading.Event()
-    with _signals(stop) as caught, _executor(options) as (submit, options):
+    # Whatever goes wrong in here, the children are told to end before the executor waits for them.
+    with _signals(stop) as caught, _executor(options) as (submit, options), _set_on_error(stop):
         waiting, began, slots = {}, {}, options.jobs
         show = _Display(say, len(plans))
         while todo or waiting:
@@ -313,6 +314,15 @@ def run_all(plans, options, *, say=print):
         say(table(list(ended.values())))
         raise Interrupted(caught[0])
     return [ended[p.name] for p in plans]
+
+
+@contextlib.contextmanager
+def _set_on_error(stop):
+    try:
+        yield
+    except BaseException:
+        stop.set()
+        raise
 
 
 @contextlib.contextmanager
@@ -399,8 +409,10 @@ class _Display:
         except (OSError, ValueError):
             return ""
         words = [f"{at['label']}: {at['done']} of {at['total']} cells"]
-        words += [f"{at['taken']} of them stored before"] * bool(at["taken"])
-        words += [f"about {at['left']:.0f} s left"] * bool(at["left"])
+        if at["taken"]:
+            words.append(f"{at['taken']} of them stored before")
+        if at["left"]:
+            words.append(f"about {at['left']:.0f} s left")
         return f" ({', '.join(words)})"
 
     def _clear(self):
