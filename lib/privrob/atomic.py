@@ -17,7 +17,7 @@ def write(path, fill):
 
     Raises: OSError — no space, no permission; nothing is left behind, and an older file stays as it was.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a link stays, what it leads to is replaced
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
     try:
@@ -25,7 +25,7 @@ def write(path, fill):
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, _mode(path))
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -45,6 +45,14 @@ def remove_unfinished(path):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > STALE_SECONDS:
                 left.unlink()
+
+
+def _mode(path):
+    """Permissions: those of the file that is replaced, else what the umask leaves."""
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        return 0o666 & ~_umask()
 
 
 def _umask():

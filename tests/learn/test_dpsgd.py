@@ -346,7 +346,12 @@ def test_a_checkpoint_survives_other_portions_and_refuses_other_trainings(tmp_pa
 def test_a_cut_checkpoint_is_named_not_believed(tmp_path):
     file = tmp_path / "c.pt"
     run(settings(num_steps=4), checkpoint=file)
-    file.write_bytes(file.read_bytes()[:-200])
+    whole = bytearray(file.read_bytes())
+    whole[len(whole) // 2] ^= 1  # one bit
+    file.write_bytes(whole)
+    with pytest.raises(ValueError, match=r"checkpoint .*c.pt can't be read .*delete it"):
+        run(settings(num_steps=4), checkpoint=file)
+    file.write_bytes(whole[:-200])
     with pytest.raises(ValueError, match=r"checkpoint .*c.pt can't be read .*delete it"):
         run(settings(num_steps=4), checkpoint=file)
 

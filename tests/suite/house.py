@@ -166,11 +166,11 @@ class House:
     def result(self, name, preset="smoke", out=None):
         """A notebook's result.json, without what may differ between two runs."""
         result = json.loads(((out or self.results) / name / preset / "result.json").read_text(encoding="utf-8"))
-        del result["run"]
+        del result["run"], result["sha256"]  # the second is of the first, too
         return result
 
     def kept(self, name, preset="smoke", out=None):
-        """{file: bytes} of a notebook's results, without the ``run`` part of result.json."""
+        """{file: bytes} of a notebook's results, without what differs from run to run in result.json."""
         folder = (out or self.results) / name / preset
         files = {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
         return {**files, "result.json": json.dumps(self.result(name, preset, out), sort_keys=True)}

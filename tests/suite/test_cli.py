@@ -43,6 +43,7 @@ def refused(call, *arguments):
     ("arguments", "words"),
     [
         (["--preset", "smok"], "--preset must be one of laptop, paper, smoke, got 'smok'"),
+        (["-p", "scale", "3", "-p", "scale", "4"], "-p scale was given twice"),
         (["stats"], "or the verb: ./run_all.sh status"),
         (["--out", "results", "-p", "scale", "3", "--dry-run"], "changed parameters do not go to results/"),
         (["sec1_tyo"], "no notebook 'sec1_tyo'; did you mean 'sec1_toy'? There is: dplearn/sec1_toy"),
@@ -194,9 +195,15 @@ def test_help_shows_examples_and_presets(call):
 
 def test_clean_removes_only_what_runs_left_and_only_when_told(call):
     out = call.house.root / "out"
-    for name in (".cells/ab/cell.json", ".failed/x/log.txt", "site/index.html", "dplearn/sec1_toy/smoke/rows.csv"):
+    smoke = "dplearn/sec1_toy/smoke"
+    for name in (".cells/ab/cell.json", ".failed/x/log.txt", "site/index.html", f"{smoke}/rows.csv"):
         (out / name).parent.mkdir(parents=True)
         (out / name).write_text("x" * 2**20)
+    for name in ("site/built.js", f"{smoke}/result.json"):  # the marks of what the suite made
+        (out / name).write_text("")
+    for name in ("tests/unit/smoke/mine.py", "dplearn/notes/smoke/mine.txt"):
+        (out / name).parent.mkdir(parents=True)
+        (out / name).write_text("mine")
     (out / "dplearn/sec1_toy/paper").mkdir()
     (out / "dplearn/sec1_toy/paper/rows.csv").write_text("kept")
     status, text, _ = call("clean", "--out", out)
@@ -207,13 +214,43 @@ def test_clean_removes_only_what_runs_left_and_only_when_told(call):
     assert (out / ".cells").exists()
     assert call("clean", "--out", out, "--yes")[0] == 0
     left = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file() and p.name != ".lock")
-    assert left == ["dplearn/sec1_toy/paper/rows.csv"]
+    assert left == ["dplearn/notes/smoke/mine.txt", "dplearn/sec1_toy/paper/rows.csv", "tests/unit/smoke/mine.py"]
+
+
+def test_clean_leaves_pages_that_are_not_the_suites_and_does_not_follow_links(call):
+    out, elsewhere = call.house.root / "out", call.house.root / "big disk"
+    for name in ("site/mine.html", ".failed/log.txt"):
+        (out / name).parent.mkdir(parents=True)
+        (out / name).write_text("mine")
+    elsewhere.mkdir()
+    (elsewhere / "cell.json").write_text("kept")
+    (out / ".cells").symlink_to(elsewhere)
+    assert call("clean", "--out", out, "--yes")[0] == 0
+    assert sorted(p.name for p in out.iterdir()) == [".lock", "site"]
+    assert (elsewhere / "cell.json").exists()
+    assert "is not there" in refused(call, "clean", "--out", call.house.root / "nowhere")
+    assert not (call.house.root / "nowhere").exists()
+
+
+def test_clean_keeps_a_study_in_which_somebody_works(call):
+    from privrob.suite import files
+
+    study = call.house.root / "studies" / "scale=3"
+    study.mkdir(parents=True)
+    (study / "rows.csv").write_text("mine")
+    call.house.results.mkdir()
+    with files.lock(study, purpose="a run"):
+        status, text, _ = call("clean", "--yes", "--studies")
+    assert status == 0
+    assert "in use by a run" in text
+    assert (study / "rows.csv").exists()
 
 
 def test_clean_keeps_studies_unless_they_are_asked_for(call):
     study = call.house.root / "studies" / "scale=3"
     study.mkdir(parents=True)
     (study / "rows.csv").write_text("mine")
+    call.house.results.mkdir()
     status, text, _ = call("clean", "--yes")
     assert status == 0
     assert "kept: 1 of your studies" in text
@@ -231,6 +268,9 @@ def test_clean_refuses_a_folder_that_runs_did_not_make(call):
 
 def test_diff_refuses_what_is_no_folder(call):
     assert "diff needs two results folders" in refused(call, "diff", "results", "nowhere")
+    for name in ("one", "two"):
+        (call.house.root / name).mkdir()
+    assert "one holds no results" in refused(call, "diff", "one", "two")
 
 
 def test_a_pipe_that_closes_early_is_no_traceback(house):

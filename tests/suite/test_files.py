@@ -119,6 +119,17 @@ def test_a_really_full_file_system_leaves_the_old_file(tiny_disk):
     assert [p.name for p in tiny_disk.iterdir()] == ["table.csv"]
 
 
+def test_a_file_that_is_replaced_keeps_its_permissions_and_a_link_its_place(tmp_path):
+    secret, link = tmp_path / "secret", tmp_path / "link"
+    secret.write_text("old")
+    secret.chmod(0o600)
+    link.symlink_to(secret)
+    files.write_text(link, "new")
+    assert link.is_symlink()
+    assert secret.read_text() == "new"
+    assert secret.stat().st_mode & 0o777 == 0o600
+
+
 def test_files_get_the_permissions_that_the_umask_allows(tmp_path):
     files.write_text(tmp_path / "x", "x")
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666 & ~atomic._umask()

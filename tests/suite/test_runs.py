@@ -194,6 +194,43 @@ def test_an_executed_notebook_edited_by_hand_is_noticed(done):
     shutil.rmtree(elsewhere)
 
 
+def test_a_verdict_edited_by_hand_is_noticed(done):
+    import shutil
+
+    house, _ = done
+    elsewhere = house.root / "edited"
+    shutil.copytree(house.results, elsewhere)
+    path = elsewhere / ONE / "smoke" / "result.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"trend"', '"matches"'), encoding="utf-8")
+    status, out = house.run("status", ONE, *SMOKE, "--out", elsewhere)
+    assert status == 1
+    assert "result.json was changed by hand" in out
+    shutil.rmtree(elsewhere)
+
+
+def test_a_run_keeps_what_others_left_in_its_folder(house):
+    """A folder that was there before, with files that the suite has names for."""
+    out = house.root / "mine"
+    (out / "a/b").mkdir(parents=True)
+    for name in (".movie.part", "a/b/.former.x", ".runtime"):
+        (out / name).write_text("mine")
+    (out / ".staging").mkdir()
+    (out / ".staging/keep").write_text("mine")
+    status, text = house.run(ONE, *SMOKE, "--out", out)  # .runtime is in the way
+    assert status == 1, text
+    for name in (".movie.part", "a/b/.former.x", ".runtime", ".staging/keep"):
+        assert (out / name).read_text() == "mine", name
+
+
+def test_a_damaged_result_of_another_preset_does_not_count_and_stops_nothing(house):
+    (house.results / TWO / "paper").mkdir(parents=True)
+    (house.results / TWO / "paper" / "result.json").write_text("{")
+    status, text = house.run(ONE, *SMOKE)
+    assert status == 0, text
+    assert "1 of 1 notebooks done." in text
+    assert "does not count" in text
+
+
 def test_a_parameter_that_a_notebook_lacks_leaves_it_out(done):
     house, _ = done
     before = house.kept(TWO)

@@ -295,11 +295,15 @@ class Training:
         }
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        atomic.write_bytes(self.file, buffer.getvalue())
+        body = buffer.getvalue()
+        atomic.write_bytes(self.file, hashlib.sha256(body).digest() + body)
 
     def _restore(self):
         try:
-            state = torch.load(self.file, map_location="cpu", weights_only=True)
+            content = self.file.read_bytes()
+            if hashlib.sha256(content[32:]).digest() != content[:32]:
+                raise ValueError("its checksum is another")
+            state = torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
             found = state["identity"]
         except Exception as error:
             raise BadCheckpoint(f"checkpoint {self.file} can't be read ({error}); delete it to start again") from error

@@ -117,7 +117,7 @@ class Plan:
             return "damaged", str(error)
         if result is None:
             return "missing", "never run"
-        if "notebook.ipynb" not in result["files"]:
+        if "notebook.ipynb" not in result["files"] or "sha256" not in result:
             return "damaged", "the executed notebook is not of this run"
         if result["inputs"] == self.inputs():
             surprises = [c["id"] for c in result["claims"] if c["surprise"]]
@@ -154,7 +154,9 @@ def plans(patterns, *, preset, out, overrides=()):
     claims_.load()  # wrong entries are told before anything runs
     sources = [guard.read(repository() / "notebooks" / f"{n}.ipynb", n) for n in select(patterns)]
     known = {name for s in sources for name in s.defaults}
-    for name, _ in overrides:
+    for number, (name, _) in enumerate(overrides):
+        if name in [n for n, _ in overrides[:number]]:
+            raise guard.ParameterError(f"-p {name} was given twice; give each parameter once")
         if name not in known:
             raise guard.ParameterError(guard.unknown(name, known, where="-p"))
     notices, result = [], []

@@ -129,10 +129,10 @@ def run(argv, verbs=()):
     except catalogue.NoSuchNotebook as error:
         near = difflib.get_close_matches(a.notebooks[0], verbs, n=1)
         raise Refused(f"{error}" + (f"; or the verb: ./run_all.sh {near[0]}" if near else "")) from None
-    if a.list:
-        return _list(plans)
-    if a.dry_run:
-        return _dry_run(plans, a)
+    if a.list or a.dry_run:
+        for line in notices:
+            print(f"note: {line}")
+        return _list(plans) if a.list else _dry_run(plans, a)
     return _run(plans, notices, a, out)
 
 
@@ -153,6 +153,7 @@ def _run(plans, notices, a, out):
                 f"preset {a.preset} of {', '.join(waiting)} wants a GPU and none is here; "
                 "--device cpu runs it anyway, slowly"
             )
+    made = not out.exists()
     files.check_writable(out)
     reference = out == (repository() / "results").resolve()
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
@@ -163,17 +164,17 @@ def _run(plans, notices, a, out):
         print(f"privrob: {len(plans)} notebook(s), preset {a.preset}, results in {driver._relative(out)}")
         if sys.version_info[:2] != (3, 11):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
-        _fetch(plans)
         try:
+            _fetch(plans)
             ended = driver.run_all(plans, options)
         except driver.Interrupted as stop:
             print("stopped; what was done is kept, and the same command goes on from here")
             return stop.code
         finally:  # also after a stop: what was put in place is in the index
-            if reference:
+            if made:
+                files.remove_if_unused(out)
+            if reference and out.is_dir():
                 index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)
-    if not reference:
-        files.remove_if_unused(out)
     print(f"\n{driver.table(ended)}")
     bad = [e for e in ended if e.bad]
     print(

@@ -12,12 +12,20 @@ def main(first, second):
         if not folder.is_dir():
             raise ValueError(f"diff needs two results folders, {folder} is none")
     a, b = record.find(first), record.find(second)
+    for folder, found in ((first, a), (second, b)):
+        if not found:
+            raise ValueError(f"diff needs two results folders, {folder} holds no results")
     shared = sorted(set(a) & set(b))
     lines = [f"only in {first if k in a else second}: {' '.join(k)}" for k in sorted(set(a) ^ set(b))]
     for key in shared:
         lines += [f"{' '.join(key)}: {line}" for line in _differences(a[key], b[key])]
     print("\n".join(lines) if lines else f"no differences in {len(shared)} results")
     return 1 if lines else 0
+
+
+def _same(x, y):
+    """Equal, or both not a number."""
+    return x == y or (isinstance(x, float) and isinstance(y, float) and x != x and y != y)
 
 
 def _shown(claim):
@@ -42,7 +50,7 @@ def _differences(first, second):
     rows = [csv_to_rows(read_text(f / "rows.csv")) if (f / "rows.csv").is_file() else [] for f in (first, second)]
     if len(rows[0]) != len(rows[1]):
         yield f"rows: {len(rows[0])} / {len(rows[1])}"
-    changed = [(i, k) for i, (x, y) in enumerate(zip(*rows)) for k in {*x, *y} if x.get(k) != y.get(k)]
+    changed = [(i, k) for i, (x, y) in enumerate(zip(*rows)) for k in {*x, *y} if not _same(x.get(k), y.get(k))]
     if changed:
         i, k = changed[0]
         yield f"{len(changed)} values differ, first in row {i + 1}, {k}: {rows[0][i].get(k)!r} / {rows[1][i].get(k)!r}"

@@ -94,4 +94,5 @@ def write(node, folder):
     write_text(path, json.dumps(node, sort_keys=True, ensure_ascii=False, indent=1) + "\n")
     result = load_json(read_text(folder / "result.json"))
     result["files"][NOTEBOOK] = file_digest(path)
+    result["sha256"] = record.checksum(result)
     write_text(folder / "result.json", dump_json(result, indent=1) + "\n")

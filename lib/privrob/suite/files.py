@@ -221,8 +221,11 @@ def check_writable(folder):
     return folder
 
 
+OURS = (".lock", ".runtime", ".staging")
+
+
 def remove_if_unused(folder):
-    """Remove an output folder in which a run left nothing but its lock and caches."""
-    kept = [p for p in Path(folder).iterdir() if p.name not in (".lock", ".runtime", ".staging")]
-    if not kept:
+    """Remove an output folder that this run made, and in which it left nothing but its lock and caches."""
+    folder = Path(folder)
+    if folder.is_dir() and not [p for p in folder.iterdir() if p.name not in OURS]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from privrob.suite import record
-from privrob.suite.files import lock
+from privrob.suite.files import Locked, lock
 from privrob.suite.sources import repository
 
 WHAT = {
@@ -17,6 +17,7 @@ WHAT = {
     "site": "the built pages",
     ".site": "half-built pages",
 }
+BUILT = "built.js"  # the mark of pages that the suite built
 MARKS = (".cells", ".staging", ".failed", ".runtime")  # what no other program's folder holds
 
 
@@ -27,25 +28,45 @@ def size(path):
 
 def clean(out, *, yes, studies=False):
     """Show (and with ``yes`` remove) what can be made again below ``out``, and with ``studies`` these too."""
-    others = [p for p in out.iterdir() if p.name != ".lock"] if out.is_dir() else []
+    if not out.is_dir():
+        raise ValueError(f"--out must be a folder that runs left, {out} is not there")
+    others = [p for p in out.iterdir() if p.name != ".lock"]
     if others and not (record.find(out) or any((out / name).is_dir() for name in MARKS)):
         raise ValueError(f"--out must be a folder that runs left, {out} holds none of their files")
     with lock(out, purpose="./run_all.sh clean"):
-        targets = [(out / name, why) for name, why in WHAT.items()]
-        targets += [(p, "results of the smoke preset") for p in sorted(out.glob("*/*/smoke"))]
+        targets = [(out / name, why) for name, why in WHAT.items() if name != "site" or (out / name / BUILT).is_file()]
+        smoke = [folder for (_, preset), folder in record.find(out).items() if preset == "smoke"]
+        found = [(p, why) for p, why in targets if p.exists()] + [(p, "results of the smoke preset") for p in smoke]
+        total = sum(_remove(path, why, out, yes) for path, why in found)
         mine = sorted((repository() / "studies").glob("*")) if out == repository() / "results" else []
-        targets += [(p, "a study of yours") for p in mine if studies]
-        found = [(p, why, size(p)) for p, why in targets if p.exists()]
-        for path, why, count in found:
-            print(f"{count / 2**20:9.1f} MB  {_shown(path, out)}  {why}")
-            if yes:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        total = sum(count for *_, count in found) / 2**20
-        print(f"{total:9.1f} MB in all, {'removed' if yes else 'nothing removed yet: add --yes'}")
+        for study in mine if studies else ():
+            total += _remove_study(study, out, yes)
+        print(f"{total / 2**20:9.1f} MB in all, {'removed' if yes else 'nothing removed yet: add --yes'}")
         if mine and not studies:
             amount = sum(map(size, mine)) / 2**20
             print(f"kept: {len(mine)} of your studies, {amount:.1f} MB in studies/ (--studies shows them too)")
     return 0
+
+
+def _remove(path, why, out, yes):
+    """Show a path, remove it if told to (a link, not what it leads to); its size in bytes."""
+    count = size(path)
+    print(f"{count / 2**20:9.1f} MB  {_shown(path, out)}  {why}")
+    if yes:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return count
+
+
+def _remove_study(study, out, yes):
+    """As :func:`_remove`; a study in which somebody works stays."""
+    if not study.is_dir() or study.is_symlink():
+        return _remove(study, "a study of yours", out, yes)
+    try:
+        with lock(study, purpose="./run_all.sh clean"):
+            return _remove(study, "a study of yours", out, yes)
+    except Locked as busy:
+        print(f"     kept  {_shown(study, out)}  {busy}")
+        return 0
 
 
 def _shown(path, out):

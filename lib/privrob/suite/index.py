@@ -6,6 +6,7 @@ For each notebook the ``paper`` run counts before the ``laptop`` run; other pres
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 from privrob.suite import catalogue, claims, record, tables
@@ -22,10 +23,15 @@ def counted(results):
     chosen = {}
     for name in catalogue.names():
         for preset in COUNTED:
-            if (name, preset) in found:
-                folder = found[name, preset]
+            if (name, preset) not in found:
+                continue
+            folder = found[name, preset]
+            try:
                 chosen[name] = (folder, record.read(folder))
                 break
+            except record.BadResult as error:
+                text = f"{folder.relative_to(results)} does not count: {error}; run it again, or remove it"
+                warnings.warn(text, stacklevel=2)
     return chosen
 
 

@@ -14,7 +14,7 @@ import jsonschema
 
 from privrob import __version__
 from privrob.suite.claims import DOCUMENTS
-from privrob.suite.files import file_digest, load_json, read_text
+from privrob.suite.files import digest, file_digest, load_json, read_text
 from privrob.suite.sources import repository
 
 FORMAT = 1
@@ -54,11 +54,18 @@ def read(folder, *, check_files=False):
             error if isinstance(error, BadResult) else BadResult(f"{path.name} is not strict JSON: {error}")
         ) from error
     if check_files:
+        if "sha256" in result and result["sha256"] != checksum(result):
+            raise BadResult("result.json was changed by hand")
         for name, sha256 in result["files"].items():
             file = Path(folder) / name
             if not file.is_file() or file_digest(file) != sha256:
                 raise BadResult(f"{name} is {'changed' if file.is_file() else 'missing'} beside result.json")
     return result
+
+
+def checksum(result):
+    """sha256 of a result without the entry that holds it."""
+    return digest({k: v for k, v in result.items() if k != "sha256"})
 
 
 def find(results):

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from privrob.suite import engine as engines
 from privrob.suite import evidence, execute, record
+from privrob.suite.claims import DOCUMENTS
 from privrob.suite.files import NoSpace, dump_json, load_json, read_text, write_text
 from privrob.suite.sources import package_root, repository
 
@@ -208,11 +209,12 @@ def put_in_place(node, folder, plan):
 
 def mend(out):
     """Undo what a killed run left: put former results back, drop what is half-done. Called under the lock."""
-    for former in Path(out).glob("*/*/.former.*"):
+    for former in (f for key in DOCUMENTS for f in Path(out).glob(f"{key}/*/.former.*")):
         target = former.with_name(former.name.removeprefix(".former."))
         shutil.rmtree(former, ignore_errors=True) if target.exists() else os.replace(former, target)
-    shutil.rmtree(Path(out) / ".staging", ignore_errors=True)
-    for place in (".*.part", ".cells/*/.*.part", ".runtime/kernels/*/.*.part"):
+    for job in Path(out).glob(".staging/*/job.json"):
+        shutil.rmtree(job.parent, ignore_errors=True)
+    for place in (".INDEX.md.*.part", ".cells/*/.*.part", ".runtime/kernels/*/.*.part"):
         for part in Path(out).glob(place):
             part.unlink(missing_ok=True)
 
