@@ -1,12 +1,15 @@
 """Audits: never above the truth (beyond the stated failures), near it with many samples, and able to catch a lie."""
 
+import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from privrob.accounting import audit
+from privrob.mechanisms.noise import Laplace
 
 
 def test_clopper_pearson_covers_what_it_promises():
@@ -62,3 +65,209 @@ def test_delta_is_taken_off_before_the_ratio():
 def test_too_few_samples_are_refused_by_name():
     with pytest.raises(ValueError, match="scores_p and scores_q need at least 4"):
         audit.two_samples([1.0, 2.0], [1.0, 2.0], delta=0.0)
+
+
+# --------------------------------------------------------------------------------------------- any mechanism, many runs
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """Sum of records clipped to [0, clip], with Laplace noise of clip / epsilon: epsilon-DP when a record is added."""
+
+    epsilon: float
+    clip: float = 1.0
+    clips: bool = True
+    noise: float = 1.0
+
+    def release(self, data, *, rng):
+        total = np.clip(data, 0, self.clip).sum() if self.clips else np.sum(data)
+        return total + rng.laplace(0, self.noise * self.clip / self.epsilon)
+
+
+def attack(mechanism, seed, neighbour=(0.3, 0.9, 1.0), runs=2000, failure_prob=1e-3):
+    rng = np.random.default_rng(seed)
+    return audit.two_inputs(
+        mechanism, [0.3, 0.9], neighbour, score=float, num_runs=runs, delta=0.0, rng=rng, failure_prob=failure_prob
+    )
+
+
+def excess_is_within(excesses, failure_prob):
+    """At most the stated failures, 4 binomial standard errors allowed."""
+    trials = len(excesses)
+    return np.mean(excesses) <= failure_prob + 4 * math.sqrt(failure_prob * (1 - failure_prob) / trials)
+
+
+def test_two_inputs_exceed_the_exact_epsilon_no_more_often_than_stated():
+    # the threshold at the record's whole effect has a ratio of exactly e^1: as hard on the bound as it gets
+    bounds = [attack(NoisySum(1.0), seed, runs=300, failure_prob=0.2).epsilon_lower for seed in range(100)]
+    assert excess_is_within(np.array(bounds) > 1.0, 0.2)
+    assert np.median(bounds) > 0.5  # not for want of power
+
+
+def test_a_mechanism_of_the_library_is_attacked_through_its_release():
+    rng = np.random.default_rng(9)
+    found = audit.two_inputs(
+        Laplace(1.0, 1.0), [5.0], [6.0], score=lambda out: out[0], num_runs=5_000, delta=0.0, rng=rng
+    )
+    assert 0.6 < found.epsilon_lower <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("broken", "neighbour"),
+    [(NoisySum(1.0, noise=0.5), (0.3, 0.9, 1.0)), (NoisySum(1.0, clips=False), (0.3, 0.9, 3.0))],
+    ids=["noise halved", "sensitivity forgotten"],
+)
+def test_a_broken_mechanism_exceeds_its_claim(broken, neighbour):
+    assert attack(broken, 3, neighbour).epsilon_lower > 1.2
+    assert attack(NoisySum(1.0), 3, neighbour).epsilon_lower <= 1.0
+
+
+def test_a_mechanism_that_ignores_its_data_proves_nothing():
+    class Constant:
+        def release(self, data, *, rng):
+            return 1.0
+
+    assert attack(Constant(), 0).epsilon_lower == 0.0
+    found = audit.canaries_in_one_run(
+        Constant(),
+        np.zeros(0),
+        np.arange(500),
+        score=lambda out, c: np.zeros(c.size),
+        delta=0.0,
+        rng=np.random.default_rng(0),
+    )
+    assert found.epsilon_lower == 0.0
+
+
+def test_several_sets_on_the_same_samples_share_the_failures():
+    # true ratio e^0 for every set: 40 sets at once must fail no more often than one may
+    rng = np.random.default_rng(1)
+    hits_p, hits_q = rng.binomial(200, 0.2, (2, 400, 40))
+    together = [audit.epsilon_from_sets(p, 200, q, 200, delta=0.0, failure_prob=0.5) for p, q in zip(hits_p, hits_q)]
+    assert excess_is_within(np.array(together) > 0, 0.5)
+    each = audit.epsilon_from_counts(hits_p, 200, hits_q, 200, delta=0.0, failure_prob=0.5).max(axis=1)
+    assert np.mean(each > 0) > 0.9  # what looking at the best of 40 would do
+    assert audit.epsilon_from_sets(90, 100, 5, 100, delta=0.0, failure_prob=0.1) == audit.epsilon_from_counts(
+        90, 100, 5, 100, delta=0.0, failure_prob=0.1
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- one run
+
+
+@dataclass(frozen=True)
+class NoisyBits:
+    """Says of each of m records whether it is there, flipped by randomised response; a few are simply given away."""
+
+    epsilon: float
+    m: int
+    given_away: float = 0.0
+
+    def release(self, data, *, rng):
+        bits = np.isin(np.arange(self.m), data)
+        flip = rng.random(self.m) < 1 / (1 + math.exp(self.epsilon))
+        return np.where(flip & (rng.random(self.m) >= self.given_away), ~bits, bits)
+
+
+def one_run(mechanism, seed, delta=0.0, failure_prob=1e-3, num_guesses=None):
+    return audit.canaries_in_one_run(
+        mechanism,
+        np.zeros(0, dtype=int),
+        np.arange(mechanism.m),
+        score=lambda out, canaries: out[canaries],
+        delta=delta,
+        rng=np.random.default_rng(seed),
+        failure_prob=failure_prob,
+        num_guesses=num_guesses,
+    )
+
+
+@pytest.mark.parametrize(("num_guesses", "least"), [(500, 0.08), ((30, 120, 500), 0.02)])
+def test_one_run_exceeds_the_exact_epsilon_no_more_often_than_stated(num_guesses, least):
+    # all guesses of noisy bits: the right ones are Binomial(m, e/(1 + e)), the law that the bound rests on
+    found = [one_run(NoisyBits(1.0, 500), seed, 0.0, 0.2, num_guesses).epsilon_lower for seed in range(250)]
+    assert excess_is_within(np.array(found) > 1.0, 0.2)
+    assert np.mean(np.array(found) > 1.0) > least  # and no rarer than discreteness (or three looks) explain
+
+
+def test_one_run_with_a_delta_exceeds_the_exact_epsilon_no_more_often_than_stated():
+    found = [one_run(NoisyBits(1.0, 500, 0.01), seed, 0.01, 0.2, 500).epsilon_lower for seed in range(120)]
+    assert excess_is_within(np.array(found) > 1.0, 0.2)
+    without = [one_run(NoisyBits(1.0, 500, 0.1), seed, 0.0, 0.2, 500).epsilon_lower for seed in range(120)]
+    assert not excess_is_within(np.array(without) > 1.0, 0.2)  # the δ that is there has to be said
+
+
+def test_one_run_catches_a_broken_mechanism():
+    assert one_run(NoisyBits(2.0, 1000), 4).epsilon_lower > 1.4
+    assert one_run(NoisyBits(2.0, 1000), 4).epsilon_lower <= 2.0
+    assert one_run(NoisyBits(1.0, 1000), 4).epsilon_lower <= 1.0
+
+
+def test_the_law_of_right_guesses_bounds_every_mechanism_of_two_canaries():
+    # all (ε, δ)-DP pairs for one bit are mixtures of giving it away, with δ, and of noisy bits: enumerate two of them
+    epsilon, delta = 0.7, 0.05
+    keep = math.exp(epsilon) / (1 + math.exp(epsilon))
+    right = delta + (1 - delta) * keep
+    for v, exact in [(1, 1 - (1 - right) ** 2), (2, right**2)]:
+        bound = audit.guesses_failure_prob(v, num_guesses=2, num_canaries=2, epsilon=epsilon, delta=delta)
+        none = audit.guesses_failure_prob(v, num_guesses=2, num_canaries=2, epsilon=epsilon, delta=0.0)
+        assert none == pytest.approx(binom.sf(v - 1, 2, keep), rel=1e-12)
+        assert none < exact <= bound
+
+
+def test_the_delta_term_is_the_most_that_a_shift_of_small_mean_can_add():
+    # the same maximum over distributions of the shift F, by brute force over two-point ones
+    r, v, epsilon, delta, m = 12, 10, 0.5, 0.004, 15
+    law = binom(r, math.exp(epsilon) / (1 + math.exp(epsilon)))
+    mean = 2 * m * delta
+    brute = max(
+        law.sf(v - 1) + sum(share * (law.sf(v - i - 1) - law.sf(v - 1)) for i, share in [(i, mean / i)])
+        for i in range(1, m + 1)
+        if mean / i <= 1
+    )
+    got = audit.guesses_failure_prob(v, num_guesses=r, num_canaries=m, epsilon=epsilon, delta=delta)
+    assert got == pytest.approx(brute, rel=1e-12)
+
+
+def test_the_bound_from_guesses_sits_where_the_failure_probability_is_met():
+    settings = {"num_guesses": 200, "num_canaries": 300}
+    bounds = []
+    for delta in (0.0, 1e-6, 1e-4):
+        bound = audit.epsilon_from_guesses(170, delta=delta, failure_prob=0.01, **settings)
+        assert audit.guesses_failure_prob(170, epsilon=bound, delta=delta, **settings) == pytest.approx(0.01, rel=1e-6)
+        bounds.append(bound)
+    assert bounds[0] > bounds[1] > bounds[2] > 0
+    more = [audit.epsilon_from_guesses(v, delta=0.0, failure_prob=0.01, **settings) for v in (100, 130, 150, 170, 200)]
+    assert more[0] == 0.0
+    assert all(a < b for a, b in itertools.pairwise(more))
+    assert more[-1] == pytest.approx(-math.log(0.01 ** (-1 / 200) - 1), rel=1e-6)  # all right: keep^200 = 0.01
+
+
+def test_abstaining_helps_where_only_some_canaries_show():
+    # 40 of 1,000 canaries leave a trace: guesses on all of them drown it
+    rng = np.random.default_rng(2)
+    included = rng.random(1000) < 0.5
+    scores = rng.normal(size=1000) * 0.1 + np.where(np.arange(1000) < 80, np.where(included, 3.0, -3.0), 0.0)
+    few = audit.one_run(scores, included, delta=0.0, num_guesses=60)
+    all_ = audit.one_run(scores, included, delta=0.0, num_guesses=1000)
+    several = audit.one_run(scores, included, delta=0.0, num_guesses=[60, 250, 1000])
+    assert (few.num_correct, few.num_guesses, few.num_canaries) == (60, 60, 1000)
+    assert few.epsilon_lower > several.epsilon_lower > all_.epsilon_lower + 1  # looking three times has its price
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"included": [0, 1, 2, 1]}, "included"),
+        ({"included": [0, 1]}, "included"),
+        ({"num_guesses": 3}, "num_guesses"),
+        ({"num_guesses": 6}, "num_guesses"),
+        ({"num_guesses": []}, "num_guesses"),
+        ({"delta": 1.5}, "delta"),
+        ({"failure_prob": 0.0}, "failure_prob"),
+    ],
+)
+def test_bad_arguments_of_one_run_are_named(change, name):
+    good = {"scores": [0.1, 0.2, 0.3, 0.4], "included": [0, 1, 1, 0], "delta": 0.0, "num_guesses": 4}
+    with pytest.raises((ValueError, TypeError), match=name):
+        audit.one_run(**{**good, **change})

@@ -53,6 +53,12 @@ def test_an_empty_normal_interval_has_no_mass():
     assert logspace.log_normal_interval(2.0, 2.0) == -np.inf
 
 
+def test_neighbouring_floats_are_no_trap_for_a_normal_interval():
+    # scipy's log Φ falls by a last digit between this point and the next float above it
+    lower = float.fromhex("-0x1.a394a7caf8ee0p-1")
+    assert logspace.log_normal_interval(lower, np.nextafter(lower, 0.0)) == -np.inf
+
+
 @pytest.mark.parametrize("x", [-1.0, -0.2, 0.0, 1.0, 8.0, 29.99, 30.01, 200.0, 1e5])
 def test_mills_ratio_and_its_slope(x):
     with mpmath.workdps(40):

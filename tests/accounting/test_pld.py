@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import integrate, stats
 
-from privrob.accounting import gdp, pld
+from privrob.accounting import gdp, lossgrid, pld
 from privrob.kinds import NotAvailable
 
 Q = 256 / 60000
@@ -96,6 +96,15 @@ def test_without_noise_a_drawn_record_gives_itself_away():
         -10 * math.log(0.99) + math.log(1 - 1e-5), rel=1e-12
     )
     assert epsilon(1, 0, 1, 1e-5).upper == math.inf
+
+
+def test_a_loss_that_is_all_but_constant_is_kept_to_its_digits():
+    # without noise to speak of, adding a record has a loss of log 2 in every step: δ = 1 − e^{ε − T log 2}
+    for steps, delta in [(1000, 1e-9), (100, 1e-12), (10**6, 1e-9)]:
+        got, want = epsilon(0.5, 1e-3, steps, delta, "add"), steps * math.log(2) + math.log1p(-delta)
+        assert got.lower <= want * (1 + 1e-15)
+        assert want * (1 - 1e-15) <= got.upper
+        assert got.width < 1e-6
 
 
 def test_delta_0_is_infinite_one_way_and_bounded_the_other():
@@ -273,7 +282,7 @@ def test_largest_mean_move_is_the_maximum_it_says():
     for h in (1e-3, 0.1, 2.0, 50.0):
         x = np.linspace(0, h, 200_001)
         moves = -np.expm1(-x) / -math.expm1(-h) * h - x
-        assert pld._largest_mean_move(h) * h == pytest.approx(moves.max(), rel=1e-6, abs=1e-15)  # grid of 200,001
+        assert lossgrid.largest_mean_move(h) * h == pytest.approx(moves.max(), rel=1e-6, abs=1e-15)  # grid of 200,001
 
 
 def test_the_kink_bound_of_the_lower_end_covers_a_sum_of_moves():
@@ -286,3 +295,53 @@ def test_the_kink_bound_of_the_lower_end_covers_a_sum_of_moves():
     gain = float(np.sum(probs * np.maximum(-np.expm1(-moved), 0)))
     spread = h * math.sqrt(steps) / 2
     assert gain <= math.exp(spread**2 / 2) * spread * math.sqrt(2 * math.pi) / 2 + spread**2
+
+
+# ------------------------------------------------------------------------------------------ a tilt that went astray
+
+# q, noise multiplier, δ: a tail far above the bulk of the loss, so that Chernoff's exponent has two valleys
+RARE = [
+    (5.549754503772142e-05, 0.5005854579201278, 2.2824612370395963e-10),
+    (1e-4, 0.5, 1e-9),
+    (1e-5, 0.3, 1e-9),
+    (1.544e-5, 0.3153, 2.699e-10),
+]
+
+
+@pytest.mark.parametrize(("q", "sigma", "delta"), RARE)
+def test_more_steps_never_cost_less_where_one_rare_draw_is_all_the_loss(q, sigma, delta):
+    how = {"sample_rate": q, "noise_multiplier": sigma, "delta": delta, "neighbouring": "add_remove", "points": 2**18}
+    spent = [pld.sampled_gaussian(num_steps=t, **how) for t in (1, 2, 3, 10)]
+    for fewer, more in itertools.pairwise(spent):
+        assert more.upper >= fewer.lower
+        assert more.lower > 0.99 * fewer.lower
+        assert more.width < 0.01 * more.upper
+
+
+def test_two_steps_of_the_rare_draw_agree_with_a_second_library():
+    q, sigma, delta = RARE[0]
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    one = library.from_gaussian_mechanism(sigma, sampling_prob=q, value_discretization_interval=1e-4)
+    theirs = one.self_compose(2).get_epsilon_for_delta(delta)
+    ours = pld.sampled_gaussian(
+        sample_rate=q, noise_multiplier=sigma, num_steps=2, delta=delta, neighbouring="add_remove"
+    )
+    assert ours.lower <= theirs * (1 + 1e-6)
+    assert theirs <= ours.upper * 1.001  # their grid
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps", "delta", "neighbouring"),
+    [
+        (1e-8, 0.14194803720557816, 6064, 1.0220988879785203e-09, "add"),
+        (0.1609, 0.1176, 4116, 8.4e-12, "add_remove"),
+        (0.1297, 0.0732, 2231, 7.0e-8, "add_remove"),
+    ],
+)
+def test_the_number_of_points_bounds_the_work(q, sigma, steps, delta, neighbouring):
+    spent = pld.sampled_gaussian(
+        sample_rate=q, noise_multiplier=sigma, num_steps=steps, delta=delta, neighbouring=neighbouring
+    )
+    assert spent.record.points <= 2**20 * 1.1  # the next size that is fast to transform
+    assert spent.lower <= spent.estimate <= spent.upper < math.inf

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from privrob.accounting import gdp
+from privrob.accounting import gdp, pairs
 from privrob.kinds import NotAvailable
 from privrob.mechanisms.noise import Gaussian, Laplace
 
@@ -210,12 +210,20 @@ def test_no_noise_is_no_privacy_and_no_sensitivity_no_loss():
         assert shut.tradeoff(0.3, **ALONE) == pytest.approx(0.7)
 
 
+def test_the_dominating_pair_has_the_exact_epsilon():
+    for mechanism in (LAPLACE, GAUSSIAN):
+        for delta in (1e-10, 1e-5, 1e-2):
+            exact = mechanism.epsilon(delta, **ALONE)
+            found = pairs.compose([(mechanism.pairs(**ALONE), 1)], delta=delta)
+            assert found.lower <= exact.upper
+            assert exact.lower <= found.upper <= exact.upper + 1e-3
+
+
 def test_what_a_noise_mechanism_cannot_state_is_not_made_up():
     for mechanism in (LAPLACE, GAUSSIAN):
-        with pytest.raises(NotAvailable):
-            mechanism.pairs(**ALONE)
-        with pytest.raises(NotAvailable):
-            mechanism.rdp([2.0], neighbouring="replace", sampling="poisson")
+        for ask in (lambda how, m=mechanism: m.rdp([2.0], **how), lambda how, m=mechanism: m.pairs(**how)):
+            with pytest.raises(NotAvailable):
+                ask({"neighbouring": "replace", "sampling": "poisson"})
         with pytest.raises(ValueError, match="neighbouring"):
             mechanism.epsilon(1e-5, neighbouring="both", sampling="none")
 

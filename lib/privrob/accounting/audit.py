@@ -5,7 +5,14 @@ An attack is a set of outputs S. If a mechanism is (ε, δ)-DP then :math:`P(S) 
 .. math:: \varepsilon \ge \log\frac{P(S) - \delta}{Q(S)},
 
 and Clopper–Pearson bounds on both probabilities make that a bound from counts. The set is chosen on one half of the
-samples and measured on the other, so that choosing costs no confidence.
+samples and measured on the other, so that choosing costs no confidence; several sets on the same samples share the
+failure probability (Bonferroni).
+
+One run can do as well: m canaries, each in the data with probability 1/2, and a guess for some of them. Under ε-DP the
+number of right ones among r guesses is stochastically at most Binomial(r, e^ε/(1 + e^ε)), whatever else the data hold.
+
+A mechanism is anything with ``release(data, *, rng)``: :func:`two_inputs` attacks it on two neighbouring inputs, in
+many runs, and :func:`canaries_in_one_run` in one.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import bdtr, bdtrc
 from scipy.stats import beta
 
 from privrob import checks
@@ -46,6 +54,68 @@ def epsilon_from_counts(hits_p, trials_p, hits_q, trials_q, *, delta, failure_pr
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.log(np.maximum(lower_p - delta, 0.0)) - np.log(upper_q)
     return np.maximum(np.nan_to_num(bound, nan=0.0, neginf=0.0), 0.0)[()]
+
+
+def epsilon_from_sets(hits_p, trials_p, hits_q, trials_q, *, delta, failure_prob):
+    """The best of several sets' lower bounds on ε, from the same samples: each gets an equal share of the failures.
+
+    Args: hits_p, hits_q — hits of each set under P and under Q, shape (k,), all fixed before the samples were seen.
+    """
+    hits_p, hits_q = np.atleast_1d(checks.array("hits_p", hits_p)), np.atleast_1d(checks.array("hits_q", hits_q))
+    if hits_p.shape != hits_q.shape or hits_p.ndim != 1 or hits_p.size == 0:
+        raise ValueError(f"hits_p and hits_q need one entry for each set, got shapes {hits_p.shape} and {hits_q.shape}")
+    share = checks.probability("failure_prob", failure_prob, allow_zero=False, allow_one=False) / hits_p.size
+    return float(epsilon_from_counts(hits_p, trials_p, hits_q, trials_q, delta=delta, failure_prob=share).max())
+
+
+def guesses_failure_prob(num_correct, *, num_guesses, num_canaries, epsilon, delta):
+    r"""Probability, at most, that an (ε, δ)-DP mechanism lets so many guesses be right.
+
+    .. math:: P(B \ge v) + 2 m \delta \max_{1 \le i \le v} \tfrac1i P(v > B \ge v - i),
+              \quad B \sim \text{Binomial}\big(r, \tfrac{e^\varepsilon}{1 + e^\varepsilon}\big)
+
+    The right guesses are at most B + F in distribution, with F ≥ 0 whole and of mean at most 2mδ (Steinke, Nasr and
+    Jagielski 2023, the bound for approximate DP); the second term is the largest that such an F can add.
+
+    Assumes: each canary in the data with probability 1/2, independently; the number of guesses fixed beforehand;
+    guesses made from the output alone.
+    Args: num_correct — v;  num_guesses — r, abstentions left out;  num_canaries — m.
+    """
+    m = checks.integer("num_canaries", num_canaries, low=1)
+    r = checks.integer("num_guesses", num_guesses, low=0, high=m)
+    v = checks.integer("num_correct", num_correct, low=0, high=r)
+    epsilon, delta = checks.nonnegative("epsilon", epsilon), checks.probability("delta", delta)
+    if v == 0 or epsilon == math.inf:
+        return 1.0
+    right = 1 / (1 + math.exp(-epsilon))
+    added = 0.0
+    if delta > 0:
+        fewer = bdtr(v - 1, r, right) - np.append(bdtr(np.arange(v - 2, -1, -1), r, right), 0.0)
+        added = 2 * m * delta * float((fewer / np.arange(1, v + 1)).max())
+    return min(1.0, float(bdtrc(v - 1, r, right)) + added)
+
+
+def epsilon_from_guesses(num_correct, *, num_guesses, num_canaries, delta, failure_prob):
+    """Lower bound on ε from the right guesses of one run; 0 when they prove nothing. See :func:`guesses_failure_prob`.
+
+    Any ε refuted at ``failure_prob`` will do: rejections are nested in the number of right guesses, so that the least
+    of them bounds the failures of all.
+    """
+    failure_prob = checks.probability("failure_prob", failure_prob, allow_zero=False, allow_one=False)
+
+    def refuted(epsilon):
+        settings = {"num_guesses": num_guesses, "num_canaries": num_canaries, "delta": delta}
+        return guesses_failure_prob(num_correct, epsilon=epsilon, **settings) <= failure_prob * (1 - 1e-9)
+
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while refuted(high):
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)
@@ -91,3 +161,75 @@ def _hits(values, thresholds, side):
     """How many values lie above (strictly), or at most at, each threshold."""
     at_most = np.searchsorted(np.sort(values), thresholds, side="right")
     return values.size - at_most if side == "above" else at_most
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """What guesses in one run proved: ``epsilon_lower``, wrong with probability at most ``failure_prob``."""
+
+    epsilon_lower: float
+    num_correct: int
+    num_guesses: int
+    num_canaries: int
+    delta: float
+    failure_prob: float
+
+
+def one_run(scores, included, *, delta, failure_prob=1e-3, num_guesses=None):
+    """Audit by the canaries of one run: those with the highest scores are guessed in, as many of the lowest out.
+
+    Args: scores — of each canary, from the output alone, higher where it seems to be in, shape (m,);
+        included — which were in, drawn with probability 1/2 each, independently, shape (m,);
+        delta — of the claim under attack;
+        num_guesses — how many guesses, even and at most m, or a list of such numbers fixed beforehand, which share
+        ``failure_prob``; a short list of fractions of m, if left out.
+    Returns: :class:`OneRun`. A correct (ε, δ) claim is exceeded with probability at most ``failure_prob``.
+    """
+    scores, bits = checks.array("scores", scores, ndim=1), np.asarray(included)
+    if bits.shape != scores.shape or not np.isin(bits, (0, 1)).all() or scores.size < 2:
+        raise ValueError(f"included must hold a 0 or 1 for each of at least 2 scores, got shape {bits.shape}")
+    m, bits = scores.size, bits.astype(bool)
+    if num_guesses is None:
+        num_guesses = sorted({2 * (m >> k) for k in (1, 3, 5) if m >> k >= 5} or {2 * (m // 2)})
+    counts = [checks.integer("num_guesses", r, low=0, high=m) for r in np.atleast_1d(np.asarray(num_guesses, object))]
+    if not counts or any(r % 2 for r in counts):
+        raise ValueError(f"num_guesses must be even, half in and half out, got num_guesses={counts}")
+    ranked = bits[np.argsort(scores, kind="stable")]
+    best = None
+    for r in counts:
+        correct = int((~ranked[: r // 2]).sum() + ranked[m - r // 2 :].sum())
+        share = checks.probability("failure_prob", failure_prob, allow_zero=False, allow_one=False) / len(counts)
+        epsilon = epsilon_from_guesses(correct, num_guesses=r, num_canaries=m, delta=delta, failure_prob=share)
+        if best is None or epsilon > best.epsilon_lower:
+            best = OneRun(epsilon, correct, r, m, delta, failure_prob)
+    return best
+
+
+def two_inputs(mechanism, data, neighbour, *, score, num_runs, delta, rng, failure_prob=1e-3):
+    """Attack a mechanism on two neighbouring inputs: :func:`two_samples` of a score of its outputs.
+
+    Args: mechanism — with ``release(data, *, rng)``;  score — output → number;  num_runs — on each input, at least 4;
+        rng — numpy generator.
+    """
+    num_runs = checks.integer("num_runs", num_runs, low=4)
+    scores = [[float(score(mechanism.release(x, rng=rng))) for _ in range(num_runs)] for x in (data, neighbour)]
+    return two_samples(*scores, delta=delta, failure_prob=failure_prob)
+
+
+def canaries_in_one_run(
+    mechanism, data, canaries, *, score, delta, rng, failure_prob=1e-3, num_guesses=None, join=None
+):
+    """Attack a mechanism in one run, each canary in its data with probability 1/2: :func:`one_run` of their scores.
+
+    The relation under attack is ``add_remove``: one canary more or less.
+
+    Args: mechanism, rng — as in :func:`two_inputs`;  canaries — array of m records;  score — (output, canaries) → m
+        numbers, high where a canary seems to be in;  join — (data, canaries that are in) → input, one after the other
+        if left out.
+    """
+    canaries = np.asarray(canaries)
+    included = rng.random(len(canaries)) < 0.5
+    join = join or (lambda records, more: np.concatenate([records, more]))
+    output = mechanism.release(join(data, canaries[included]), rng=rng)
+    scores = score(output, canaries)
+    return one_run(scores, included, delta=delta, failure_prob=failure_prob, num_guesses=num_guesses)

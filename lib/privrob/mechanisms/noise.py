@@ -17,8 +17,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from privrob import checks
-from privrob.accounting import gdp
-from privrob.accounting.logspace import expm1_minus
+from privrob.accounting import gdp, pairs, rdp
 from privrob.kinds import Interval, Neighbouring, NotAvailable, Sampling
 
 
@@ -63,6 +62,11 @@ class Laplace:
             return 0.0
         return self.l1_sensitivity / self.laplace_scale if self.laplace_scale else math.inf
 
+    @property
+    def scale_ratio(self):
+        """b/Δ."""
+        return self.laplace_scale / self.l1_sensitivity if self.l1_sensitivity else math.inf
+
     def release(self, data, *, rng):
         """The answers in ``data`` (any shape), each with its own noise: float64, the same shape."""
         answers = checks.array("data", data)
@@ -97,21 +101,12 @@ class Laplace:
         Returns: nats, shape (k,).
         """
         _unsampled(neighbouring, sampling)
-        a, eps = checks.orders(orders), self.pure_epsilon
-        if math.isinf(eps):
-            return np.full_like(a, math.inf)
-        first, second = a / (2 * a - 1), (a - 1) / (2 * a - 1)
-        # Relative to the first term, so that nothing overflows …
-        large = eps + np.log1p(second * np.expm1(-(2 * a - 1) * eps)) / (a - 1)
-        # … and without the tangents, which cancel, so that a small loss keeps its digits.
-        near = np.minimum((a - 1) * eps, 1.0), np.minimum(a * eps, 1.0)
-        small = np.log1p(first * expm1_minus(near[0]) + second * expm1_minus(-near[1])) / (a - 1)
-        return np.where(a * eps < 1.0, small, large)
+        return rdp.laplace(orders, scale_ratio=self.scale_ratio)
 
     def kl(self, *, neighbouring, sampling):
         r"""Kullback–Leibler divergence, the Rényi curve's limit at order 1: :math:`e^{-\epsilon} - 1 + \epsilon`."""
         _unsampled(neighbouring, sampling)
-        return float(expm1_minus(-self.pure_epsilon)) if math.isfinite(self.pure_epsilon) else math.inf
+        return rdp.kl_laplace(scale_ratio=self.scale_ratio)
 
     def tradeoff(self, type1, *, neighbouring, sampling):
         """Smallest type-II error at each type-I error. Exact; of all shifts with l1 norm Δ, one coordinate by Δ is the
@@ -140,8 +135,9 @@ class Laplace:
         return Interval.exact(max(0.0, self.pure_epsilon + 2 * math.log1p(-delta)))
 
     def pairs(self, *, neighbouring, sampling):
-        """Not stated yet as pairs of densities; ask for rdp, tradeoff or epsilon."""
-        raise NotAvailable("Laplace states rdp, tradeoff and epsilon, not dominating pairs")
+        """The pair of one coordinate that moves by all of Δ; it covers both directions."""
+        _unsampled(neighbouring, sampling)
+        return pairs.laplace(scale_ratio=self.scale_ratio)
 
 
 @dataclass(frozen=True)
@@ -235,5 +231,6 @@ class Gaussian:
         return Interval(lower, upper, upper)
 
     def pairs(self, *, neighbouring, sampling):
-        """Not stated yet as pairs of densities; ask for rdp, tradeoff or epsilon."""
-        raise NotAvailable("Gaussian states rdp, tradeoff and epsilon, not dominating pairs")
+        """N(μ, 1) and N(0, 1), μ = Δ/σ; it covers both directions."""
+        _unsampled(neighbouring, sampling)
+        return pairs.gaussian(noise_multiplier=self.noise_multiplier)

@@ -118,7 +118,7 @@ class Plan:
         if result is None:
             return "missing", "never run"
         if "notebook.ipynb" not in result["files"] or "sha256" not in result:
-            return "damaged", "the executed notebook is not of this run"
+            return "stale", "made before results had checksums"
         if result["inputs"] == self.inputs():
             surprises = [c["id"] for c in result["claims"] if c["surprise"]]
             return (

@@ -177,7 +177,7 @@ def _as(value, like, where):
         return value
     if isinstance(like, float):
         if isinstance(value, str):
-            refuse("; without quotes, and in YAML with a point: 1.0e-5")
+            refuse("; numbers stand without quotes, in presets.yaml with a point: 1.0e-5")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             refuse()
         return float(value) if not math.isnan(value) else refuse("; NaN is no value to run with")

@@ -1,0 +1,155 @@
+"""The least noise, or the most steps, of DP-SGD for a privacy target: never more spent than was asked for."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+from privrob import checks
+from privrob.accounting import pld, rdp, subsample
+from privrob.kinds import Interval, Neighbouring, NotAvailable
+
+_SMALLEST, _LARGEST = 1e-3, 1e8  # noise multipliers that are searched
+_COARSE, _FINE = 2**14, 2**17  # grid points of the search, and of its last word
+_MOST_STEPS = 10**12
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A setting that keeps within a target, and the ε that it spends (``epsilon.upper`` is at most the target)."""
+
+    noise_multiplier: float
+    num_steps: int
+    epsilon: Interval
+    target: float
+    delta: float
+    accountant: str
+
+
+def noise_multiplier_for(
+    epsilon, *, delta, sample_rate, num_steps, neighbouring, accountant="pld", tolerance=1e-3
+) -> Calibrated:
+    """The least noise multiplier at which so many steps spend at most ε.
+
+    Args: epsilon — target, above 0;  delta — in (0, 1);  sample_rate — q in [0, 1];  num_steps — T;
+        neighbouring — ``add``, ``remove`` or ``add_remove``;  accountant — ``pld`` or ``rdp``;
+        tolerance — relative, of the noise multiplier: how far above the least one the answer may lie.
+    Returns: :class:`Calibrated`, checked by the accountant at full precision.
+    """
+    target = checks.positive("epsilon", epsilon, finite=True)
+    delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+    tolerance = checks.real("tolerance", tolerance, low=1e-9, high=1.0)
+    num_steps = checks.integer("num_steps", num_steps, low=0)
+    spent = _spender(delta, sample_rate, neighbouring, accountant)
+    result = spent(0.0, num_steps, _FINE)
+    if result.upper <= target:  # no step, no record drawn, or a δ above all that there is to tell
+        return Calibrated(0.0, num_steps, result, target, delta, accountant)
+    start = 1.0
+    if accountant == "pld":  # a Rényi accountant is fast, and asks for a little more noise than it takes
+        by_rdp = _spender(delta, sample_rate, neighbouring, "rdp")
+        start = _least(lambda sigma: by_rdp(sigma, num_steps, 0).upper, target, 1.0, 0.1) / 1.05
+        first = _spender(delta, sample_rate, "remove", accountant)  # the larger direction, as a rule
+        start = _least(lambda sigma: first(sigma, num_steps, _COARSE).upper, target, start, 0.05)
+        start = _least(lambda sigma: first(sigma, num_steps, _FINE).upper, target, start, tolerance)
+    sigma = _least(lambda sigma: spent(sigma, num_steps, _FINE).upper, target, start, tolerance)
+    return Calibrated(sigma, num_steps, spent(sigma, num_steps, _FINE), target, delta, accountant)
+
+
+def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring, accountant="pld") -> Calibrated:
+    """The most steps that spend at most ε; 0 where one step is too much.
+
+    Args: as in :func:`noise_multiplier_for`;  noise_multiplier — at least 0.
+    Raises: ValueError — where steps without end stay within ε, or more than 10¹² do.
+    """
+    target = checks.positive("epsilon", epsilon, finite=True)
+    delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+    sigma = checks.nonnegative("noise_multiplier", noise_multiplier)
+    spent = _spender(delta, sample_rate, neighbouring, accountant)
+
+    def fits(steps):
+        return spent(sigma, steps, _FINE).upper <= target
+
+    misses, low, high, guess = {}, 0, None, 1  # low is kept within, high is not
+    while high is None or high - low > 1:
+        value = spent(sigma, guess, _FINE).upper
+        misses[guess] = math.log(value / target) if value > 0 else -math.inf
+        low, high = (guess, high) if value <= target else (low, guess)
+        if low > _MOST_STEPS:
+            raise ValueError(
+                f"epsilon must be one that up to {_MOST_STEPS:.0e} steps reach, got epsilon={target!r}, "
+                f"which {low:,} steps at sample_rate={sample_rate!r}, noise_multiplier={sigma!r} keep within"
+            )
+        if high is None:  # ε grows like the root of T at first: a little further than that says
+            growth = math.exp(-2.2 * misses[low]) if misses[low] > -2 else 64.0
+            guess = math.ceil(low * min(growth, 64.0)) + 1
+        elif low == 0 or len(misses) % 4 == 0 or not math.isfinite(misses[low] + misses[high]):
+            guess = (low + high) // 2
+        else:  # a secant on logarithms
+            share = misses[low] / (misses[low] - misses[high])
+            guess = min(max(int(low * (high / low) ** share), low + 1), high - 1)
+    return Calibrated(sigma, low, spent(sigma, low, _FINE), target, delta, accountant)
+
+
+def _spender(delta, sample_rate, neighbouring, accountant):
+    """spent(noise_multiplier, num_steps, points) -> Interval of ε."""
+    q = checks.probability("sample_rate", sample_rate, hint="pass batch_size / num_records")
+    relation = Neighbouring.of(neighbouring)
+    if relation is Neighbouring.REPLACE:
+        raise NotAvailable("the Poisson-sampled Gaussian has an accountant for 'add', 'remove' and 'add_remove' only")
+    if checks.choice("accountant", accountant, ["pld", "rdp"]) == "pld":
+        how = {"sample_rate": q, "delta": delta, "neighbouring": relation}
+        return lambda sigma, steps, points: pld.sampled_gaussian(
+            noise_multiplier=sigma, num_steps=steps, points=points, **how
+        )
+    orders = rdp.default_orders()
+
+    def by_rdp(sigma, steps, points):
+        curve = subsample.sampled_gaussian(orders, sample_rate=q, noise_multiplier=sigma, neighbouring=relation)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rdp.OrderEdgeWarning)
+            total = rdp.compose([curve], [steps])
+            upper = rdp.epsilon_of(delta, orders=orders, rdp=total, conversion="balle2020").epsilon
+        return Interval(0.0, upper, upper)
+
+    return by_rdp
+
+
+def _least(epsilon_at, target, start, close):
+    """About the least noise multiplier with ε at most the target: one whose ε lies at most a share ``close`` below it.
+
+    Secants between one that is too little and one that is enough, on logarithms: there ε falls almost straight, by a
+    factor of at least 1 for each of the noise multiplier's.
+    """
+    known = {}  # log noise multiplier: log ε / target
+
+    def miss(x):
+        value = epsilon_at(math.exp(x))
+        known[x] = math.log(value / target) if value > 0 else -math.inf
+        return known[x]
+
+    x, step = math.log(start), math.log(1.02)
+    while True:
+        here = miss(x)
+        if -close <= here <= 0:
+            return math.exp(x)
+        low = max((k for k, f in known.items() if f > 0), default=None)  # too little
+        high = min((k for k, f in known.items() if f <= 0), default=None)  # enough
+        if low is None or high is None:
+            x += step if high is None else -step
+            step *= 2
+            if not math.log(_SMALLEST) <= x <= math.log(_LARGEST):
+                return math.exp(high) if high is not None else _out_of_reach(target)
+            continue
+        if high - low < 0.25 * close:
+            return math.exp(high)
+        above, below = known[low], known[high] + 0.5 * close  # aimed at a little below the target
+        share = above / (above - below) if math.isfinite(above) and math.isfinite(below) and below < 0 else 0.5
+        x = low + (high - low) * min(max(share, 0.02), 0.98)
+
+
+def _out_of_reach(target):
+    raise ValueError(
+        f"epsilon must be one that a noise multiplier up to {_LARGEST:.0e} reaches, got epsilon={target!r}; "
+        "ask for more, or take fewer steps"
+    )

@@ -1,0 +1,98 @@
+"""A mechanism applied to a Poisson sample of the records: what a step of DP-SGD is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privrob import checks
+from privrob.accounting import pairs, pld, subsample
+from privrob.kinds import Guarantee, Neighbouring, NotAvailable, Sampling
+from privrob.mechanisms.noise import Gaussian
+
+_BOTH = ("remove", "add")
+
+
+def _directions(neighbouring, sampling):
+    """The directions that a relation asks for."""
+    neighbouring = Neighbouring.of(neighbouring)
+    if Sampling.of(sampling) is not Sampling.POISSON:
+        raise NotAvailable("a Poisson-sampled mechanism states its guarantee with sampling='poisson'")
+    if neighbouring is Neighbouring.REPLACE:
+        raise NotAvailable("a Poisson-sampled mechanism states its guarantee for 'add', 'remove' and 'add_remove' only")
+    return _BOTH if neighbouring is Neighbouring.ADD_REMOVE else (neighbouring.value,)
+
+
+@dataclass(frozen=True)
+class PoissonSampled:
+    """Each record is drawn with probability q, by itself; the mechanism answers the sum over those drawn.
+
+    Paper: dplearn, Amplification by Sub-sampling.
+    Assumes: a record's contribution to the sum is within the mechanism's sensitivity, and 0 when it isn't drawn.
+    Args: mechanism — answers without sampling, such as :class:`Gaussian`;  sample_rate — q in [0, 1].
+    """
+
+    mechanism: Guarantee
+    sample_rate: float
+
+    def __post_init__(self):
+        if not isinstance(self.mechanism, Guarantee) or isinstance(self.mechanism, PoissonSampled):
+            raise TypeError(f"mechanism must be one without sampling, got {type(self.mechanism).__name__}")
+        checks.probability("sample_rate", self.sample_rate, hint="pass batch_size / num_records")
+
+    def release(self, data, *, rng):
+        """The noisy sum over a sample of the rows of ``data`` (one record's contribution each, shape (n, …))."""
+        data = checks.array("data", data)
+        if data.ndim == 0:
+            raise ValueError("data must have one row a record, got a single number")
+        drawn = rng.random(len(data)) < self.sample_rate
+        return self.mechanism.release(data[drawn].sum(axis=0), rng=rng)
+
+    def rdp(self, orders, *, neighbouring, sampling):
+        """Rényi curve in nats, shape (k,): exact for the Gaussian, an upper bound for others."""
+        _directions(neighbouring, sampling)
+        if isinstance(self.mechanism, Gaussian):
+            return subsample.sampled_gaussian(
+                orders,
+                sample_rate=self.sample_rate,
+                noise_multiplier=self.mechanism.noise_multiplier,
+                neighbouring=neighbouring,
+            )
+
+        def at(order):
+            return float(self.mechanism.rdp([float(order)], neighbouring=neighbouring, sampling="none")[0])
+
+        return subsample.poisson_amplified(orders, sample_rate=self.sample_rate, rdp_at=at, neighbouring=neighbouring)
+
+    def pairs(self, *, neighbouring, sampling):
+        """Dominating pairs, one for each direction."""
+        directions = _directions(neighbouring, sampling)
+        whole = self.mechanism.pairs(neighbouring=neighbouring, sampling="none")
+        whole = whole if isinstance(whole, tuple) else (whole,) * len(directions)
+        return tuple(pair.sampled(self.sample_rate, neighbouring=d) for pair, d in zip(whole, directions, strict=True))
+
+    def tradeoff(self, type1, *, neighbouring, sampling):
+        """Not stated yet for samples; ask for rdp, pairs or epsilon."""
+        raise NotAvailable("a Poisson-sampled mechanism states rdp, pairs and epsilon, not its trade-off function")
+
+    def epsilon(self, delta, *, neighbouring, sampling):
+        """The smallest ε of one step at this δ, between certified ends."""
+        return pairs.compose([(self.pairs(neighbouring=neighbouring, sampling=sampling), 1)], delta=delta)
+
+    def composed_epsilon(self, count, delta, *, neighbouring, sampling):
+        """The smallest ε of so many steps: for the Gaussian, by the accountant made for it."""
+        _directions(neighbouring, sampling)
+        if not isinstance(self.mechanism, Gaussian):
+            raise NotAvailable("only the sampled Gaussian has an accountant of its own; compose pairs")
+        return pld.sampled_gaussian(
+            sample_rate=self.sample_rate,
+            noise_multiplier=self.mechanism.noise_multiplier,
+            num_steps=count,
+            delta=delta,
+            neighbouring=neighbouring,
+        )
+
+
+def gaussian_step(*, sample_rate, noise_multiplier):
+    """One step of DP-SGD in units of the clipping norm: the Poisson-sampled Gaussian."""
+    noise = checks.nonnegative("noise_multiplier", noise_multiplier, finite=True)
+    return PoissonSampled(Gaussian(noise_std=noise, l2_sensitivity=1.0), sample_rate)

@@ -1,0 +1,109 @@
+"""The accountant on the command line."""
+
+import json
+
+import pytest
+
+from privrob import cli
+
+
+def call(capsys, *words):
+    status = cli.main(list(words))
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+STEP = ("--sample-rate", "0.004", "--delta", "1e-5")
+
+
+def test_epsilon_says_what_it_assumes_and_rates_can_be_batches(capsys):
+    status, out, err = call(capsys, "epsilon", *STEP, "--noise-multiplier", "1.1", "--steps", "15000")
+    assert (status, err) == (0, "")
+    assert "add_remove, sampling poisson, by pld" in out
+    assert "not counted" in out
+    row = json.loads(call(capsys, "epsilon", *STEP, "--noise-multiplier", "1.1", "--steps", "15000", "--json")[1])
+    assert row["upper"] == pytest.approx(2.296, abs=0.005)  # a pessimistic distribution at 1e-4
+    batches = ("--batch-size", "240", "--num-records", "60000", "--delta", "1e-5")
+    again = json.loads(call(capsys, "epsilon", *batches, "--noise-multiplier", "1.1", "--epochs", "60", "--json")[1])
+    assert (again["upper"], again["num_steps"]) == (row["upper"], 15000)
+
+
+def test_calibrate_gives_noise_or_steps_and_never_overspends(capsys):
+    row = json.loads(call(capsys, "calibrate", "--epsilon", "1", *STEP, "--steps", "2000", "--json")[1])
+    assert 0.99 <= row["epsilon_upper"] <= 1
+    noise = ("--noise-multiplier", str(row["noise_multiplier"]))
+    steps = json.loads(call(capsys, "calibrate", "--epsilon", "1", *STEP, *noise, "--json")[1])
+    assert 2000 <= steps["num_steps"] <= 2020
+    status, out, _ = call(capsys, "calibrate", "--epsilon", "1", *STEP, "--steps", "2000")
+    assert status == 0
+    assert "of 1 at δ = 1e-05 (add_remove, poisson, by pld)" in out
+    assert float(out.split()[2].rstrip(",")) >= row["noise_multiplier"], "printed noise is rounded up"
+
+
+def test_weak_promises_are_told_on_stderr(capsys):
+    words = (
+        "--batch-size",
+        "1",
+        "--num-records",
+        "240",
+        "--delta",
+        "0.01",
+        "--noise-multiplier",
+        "0.1",
+        "--steps",
+        "480",
+    )
+    status, _, err = call(capsys, "epsilon", *words, "--accountant", "rdp")
+    assert status == 0
+    assert "no meaningful guarantee" in err
+    assert "not below 1/num_records" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["epsilon", "--sample-rate", "1.4", "--delta", "1e-5", "--noise-multiplier", "1", "--steps", "1"],
+            "sample_rate must",
+        ),
+        (["epsilon", "--delta", "1e-5", "--noise-multiplier", "1", "--steps", "1"], "give either --sample-rate"),
+        (
+            ["epsilon", *STEP, "--batch-size", "3", "--noise-multiplier", "1", "--steps", "1"],
+            "give either --sample-rate",
+        ),
+        (
+            ["epsilon", "--batch-size", "3", "--delta", "1e-5", "--noise-multiplier", "1", "--steps", "1"],
+            "needs --num-records",
+        ),
+        (
+            [
+                "epsilon",
+                "--batch-size",
+                "128",
+                "--num-records",
+                "100",
+                "--delta",
+                "1e-5",
+                "--noise-multiplier",
+                "1",
+                "--steps",
+                "1",
+            ],
+            "--batch-size must lie in [0, num_records = 100], got 128",
+        ),
+        (["epsilon", *STEP, "--steps", "1"], "needs --noise-multiplier"),
+        (["epsilon", *STEP, "--noise-multiplier", "nan", "--steps", "1"], "noise_multiplier must lie"),
+        (["epsilon", *STEP, "--noise-multiplier", "1", "--epochs", "nan"], "--epochs must be a number"),
+        (
+            ["epsilon", *STEP, "--noise-multiplier", "1", "--steps", "1", "--neighbouring", "both"],
+            "neighbouring must be one of",
+        ),
+        (["calibrate", "--epsilon", "1", *STEP], "needs either --steps"),
+        (["calibrate", "--epsilon", "-1", *STEP, "--steps", "5"], "epsilon must lie in"),
+    ],
+)
+def test_a_wrong_call_is_refused_with_the_way_out(capsys, words, said):
+    status, out, err = call(capsys, *words)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.startswith("refused: ")
