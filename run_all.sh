@@ -20,6 +20,14 @@ find_python() {
   return 2
 }
 
+# help needs no environment
+for word in "$@"; do
+  case "$word" in
+    -h | --help) exec "$(find_python "$root/.venv/bin/python" python3.11 python3 python python3.12 python3.13)" -m privrob.suite "$@" ;;
+    -p) break ;;
+  esac
+done
+
 at_hand=no
 [ "${CONDA_DEFAULT_ENV:-}" = privrob ] && at_hand=yes
 for word in "$@"; do [ "$word" = --no-env ] && at_hand=yes; done

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from privrob import cli as accountant
 from privrob.suite import cli, index
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -13,7 +14,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCED = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.S)
 COMMANDS = sorted(
     {
-        shlex.split(line, comments=True)[1:].__repr__()
+        shlex.split(line, comments=True).__repr__()
         for kind, block in FENCED
         if kind == "bash"
         for line in block.splitlines()
@@ -33,7 +34,12 @@ def test_the_readme_shows_the_commands_to_read_rerun_and_change():
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_each_command_of_the_readme_is_accepted(words, capsys):
-    words = re.findall(r"'([^']*)'", words)
+    program, *words = re.findall(r"'([^']*)'", words)
+    if program == "privrob":
+        assert accountant.main(words) == 0
+        assert "add_remove" in capsys.readouterr().out
+        return
+    assert program == "./run_all.sh"
     if words and words[0] in ("site", "test", "lab", "bench", "clean"):
         if words[0] == "lab":  # hands everything on to JupyterLab
             return

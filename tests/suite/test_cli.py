@@ -193,6 +193,19 @@ def test_help_shows_examples_and_presets(call):
         assert call(verb, "--help")[0] == 0
 
 
+def test_help_needs_no_package_so_that_it_comes_before_the_environment(house):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom privrob.suite import cli\n"
+        "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print({'numpy', 'yaml', 'torch', 'nbformat'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=house.env(), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_clean_removes_only_what_runs_left_and_only_when_told(call):
     out = call.house.root / "out"
     smoke = "dplearn/sec1_toy/smoke"

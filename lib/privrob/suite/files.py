@@ -20,8 +20,6 @@ import socket
 import time
 from pathlib import Path
 
-import numpy as np
-
 from privrob import atomic
 
 
@@ -62,14 +60,11 @@ def plain(value):
     if isinstance(value, (list, tuple, set, frozenset)):
         items = sorted(value) if isinstance(value, (set, frozenset)) else value
         return [plain(v) for v in items]
-    if isinstance(value, np.ndarray):
+    if type(value).__module__ == "numpy":  # arrays and scalars, told without importing numpy
         return plain(value.tolist())
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        value = float(value)
+    if isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
         return value if math.isfinite(value) else {"$float": repr(value)}
     if value is None or isinstance(value, str):
         return value

@@ -55,9 +55,10 @@ def front(shown, *, api):
     parts = [
         "# privrob",
         gather.raw(
-            '<p class="lead">Five documents on private <em>and</em> robust machine learning, reproduced: every theorem '
-            "is checked by an independent computation, every printed number has a verdict, and each study can be run "
-            f'again, or changed, with one command.</p><p class="tiles">{tiles}</p>'
+            '<p class="lead">Five documents on private <em>and</em> robust machine learning, reproduced from their '
+            "text: theorems are checked by independent computations, printed numbers have a verdict, and each study "
+            "can be run again, or changed, with one command. The table says what is judged so far: documents that are "
+            f'not in it are still to come.</p><p class="tiles">{tiles}</p>'
         ),
         "## What came out",
         table,
