@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import warnings
 
@@ -62,8 +63,6 @@ def _rate(a):
 
 
 def _steps(a, rate):
-    import math
-
     if a.epochs is None:
         return a.steps
     if not (rate > 0 and 0 <= a.epochs < math.inf):

@@ -179,33 +179,26 @@ def test_another_seed_gives_other_rows_in_studies_and_diff_tells_them_apart(done
     assert compare.main(house.results, house.results) == 0
 
 
-def test_an_executed_notebook_edited_by_hand_is_noticed(done):
+@pytest.mark.parametrize(
+    ("file", "printed", "edited", "words"),
+    [
+        ("notebook.ipynb", "a line", "another line", "notebook.ipynb is changed"),
+        ("result.json", '"trend"', '"matches"', "result.json was changed by hand"),
+    ],
+)
+def test_a_result_edited_by_hand_is_noticed(done, tmp_path, file, printed, edited, words):
     import shutil
 
     house, _ = done
-    elsewhere = house.root / "edited"
-    shutil.copytree(house.results, elsewhere)
-    path = elsewhere / ONE / "smoke" / "notebook.ipynb"
-    path.write_text(path.read_text(encoding="utf-8").replace("a line", "another line"), encoding="utf-8")
-    status, out = house.run("status", ONE, *SMOKE, "--out", elsewhere)
+    shutil.copytree(house.results, tmp_path / "edited")
+    path = tmp_path / "edited" / ONE / "smoke" / file
+    text = path.read_text(encoding="utf-8")
+    assert printed in text
+    path.write_text(text.replace(printed, edited), encoding="utf-8")
+    status, out = house.run("status", ONE, *SMOKE, "--out", tmp_path / "edited")
     assert status == 1
     assert "damaged" in out
-    assert "notebook.ipynb is changed" in out
-    shutil.rmtree(elsewhere)
-
-
-def test_a_verdict_edited_by_hand_is_noticed(done):
-    import shutil
-
-    house, _ = done
-    elsewhere = house.root / "edited"
-    shutil.copytree(house.results, elsewhere)
-    path = elsewhere / ONE / "smoke" / "result.json"
-    path.write_text(path.read_text(encoding="utf-8").replace('"trend"', '"matches"'), encoding="utf-8")
-    status, out = house.run("status", ONE, *SMOKE, "--out", elsewhere)
-    assert status == 1
-    assert "result.json was changed by hand" in out
-    shutil.rmtree(elsewhere)
+    assert words in out
 
 
 def test_a_run_keeps_what_others_left_in_its_folder(house):

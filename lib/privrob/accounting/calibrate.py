@@ -67,9 +67,6 @@ def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring
     sigma = checks.nonnegative("noise_multiplier", noise_multiplier)
     spent = _spender(delta, sample_rate, neighbouring, accountant)
 
-    def fits(steps):
-        return spent(sigma, steps, _FINE).upper <= target
-
     misses, low, high, guess = {}, 0, None, 1  # low is kept within, high is not
     while high is None or high - low > 1:
         value = spent(sigma, guess, _FINE).upper
