@@ -50,6 +50,19 @@ class Twice(nn.Module):
         return self.last(torch.tanh(self.dense(torch.tanh(self.dense(x)))))
 
 
+class Thrice(nn.Module):
+    """Uses one convolution three times."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 3, 3, padding=1), nn.Linear(48, 5)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.tanh(self.conv(x))
+        return self.last(functional.adaptive_avg_pool2d(x, 4).flatten(1))
+
+
 class Scaled(nn.Module):
     """Has a parameter of its own beside those of its layers."""
 
@@ -103,6 +116,7 @@ MODELS = {
     "conv transposed": lambda: nn.Sequential(nn.ConvTranspose2d(3, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(336, 5)),
     "own parameter": Scaled,
     "used twice": Twice,
+    "used three times": Thrice,
     "sequence": lambda: Positions(6, 20),
     "sequence in Gram form": lambda: Positions(64, 3),
 }
@@ -132,6 +146,46 @@ def test_norms_and_sums_equal_a_loop_in_float64(name, memory):
 @pytest.mark.parametrize("name", MODELS)
 def test_norms_and_sums_equal_a_loop_in_float32(name):
     assert_equals_loop(made(name, torch.float32), *example(torch.float32), rtol=1e-5)
+
+
+def flat_each(model, inputs, targets):
+    return torch.stack([torch.cat([g.flatten() for g in grads]) for grads in loop(model, inputs, targets)])
+
+
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", MODELS)
+def test_scaled_norms_and_inner_products_equal_a_loop(name, memory):
+    inputs, targets = example(torch.float64)
+    model = made(name, torch.float64).to(memory_format=memory)
+    want, generator = flat_each(model, inputs, targets), torch.Generator().manual_seed(1)
+    scales = [torch.rand(p.shape, generator=generator, dtype=torch.float64) + 0.1 for p in model.parameters()]
+    directions = [torch.randn(3, *p.shape, generator=generator, dtype=torch.float64) for p in model.parameters()]
+    batch = PerExample(model)(inputs, targets, scales=scales)
+    s, v = torch.cat([s.flatten() for s in scales]), torch.cat([d.flatten(1) for d in directions], 1)
+    torch.testing.assert_close(batch.norms, (want / s).norm(dim=1), rtol=1e-10, atol=0)
+    torch.testing.assert_close(batch.inner_products(directions), want @ v.t(), rtol=1e-10, atol=1e-12)
+    got = torch.cat([part.flatten() for part in batch.weighted_sum(torch.ones(len(inputs)))])
+    torch.testing.assert_close(got, want.sum(0), rtol=1e-10, atol=1e-12)  # the sum is not scaled
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_differences_of_two_models_equal_a_loop(name):
+    inputs, targets = example(torch.float64)
+    here = made(name, torch.float64)
+    there = copy.deepcopy(here)
+    with torch.no_grad():
+        for p in there.parameters():
+            p.add_(1e-3 * torch.sin(torch.arange(p.numel(), dtype=p.dtype)).view_as(p))
+    want = flat_each(here, inputs, targets) - flat_each(there, inputs, targets)
+    batch = PerExample(here).difference(PerExample(there), inputs, targets)
+    torch.testing.assert_close(batch.norms, want.norm(dim=1), rtol=1e-8, atol=0)
+    got = torch.cat([part.flatten() for part in batch.weighted_sum(torch.linspace(0, 1, len(inputs)))])
+    torch.testing.assert_close(got, torch.linspace(0, 1, len(inputs)).double() @ want, rtol=1e-6, atol=1e-9)
+    with torch.no_grad():
+        for p, q in zip(here.parameters(), there.parameters(), strict=True):
+            q.copy_(p)
+    same = PerExample(here).difference(PerExample(there), inputs, targets)
+    assert float(same.norms.max()) < 1e-7
 
 
 def test_the_gram_form_is_what_few_positions_and_wide_layers_take():

@@ -12,6 +12,10 @@ pass isn't needed, and what the norms computed is used again.
 * Linear on sequences and Conv2d: the per-example gradient :math:`G_i = \partial z_i^T A_i` (A: patches), or the Gram
   form :math:`\langle A_i A_i^T, \partial z_i \partial z_i^T \rangle` where positions are few and that is cheaper.
 * Any other layer with parameters of its own: a vector-Jacobian product per example, under ``vmap``.
+
+Three more things that private algorithms ask for come from the same pass: norms of g / s for a positive scale s of each
+coordinate (clipping in another geometry), per-example inner products with a few directions (embeddings), and norms and
+sums of gradient *differences* between two models on the same examples: a layer's second use, with the sign turned.
 """
 
 from __future__ import annotations
@@ -67,8 +71,35 @@ class PerExample:
         self._taken = 0
         self._names = {module: name or type(module).__name__ for name, module in model.named_modules()}
 
-    def __call__(self, inputs, targets):
-        """Norms of one batch, at least one example; see :class:`Batch`."""
+    def __call__(self, inputs, targets, *, scales=None):
+        """Norms of one batch, at least one example; see :class:`Batch`.
+
+        Args: scales — one positive tensor a trainable parameter, of its shape: the norms are those of g / s then.
+        """
+        losses, uses = self._pass(inputs, targets)
+        return self._batch(losses, uses, scales)
+
+    def difference(self, other, inputs, targets):
+        """The same of the differences ∇ℓᵢ(this model) − ∇ℓᵢ(the other): a model of the same layers.
+
+        Args: other — :class:`PerExample` of that model.  The losses are this model's.
+        """
+        losses, uses = self._pass(inputs, targets)
+        _, others = other._pass(inputs, targets)
+        for mine, theirs in zip(self._owners, other._owners, strict=True):
+            if mine in uses or theirs in others:
+                turned = [(entered, -grad, module) for entered, grad, module in others.get(theirs, [])]
+                uses[mine] = uses.get(mine, []) + turned
+        return self._batch(losses, uses, None)
+
+    def _batch(self, losses, uses, scales):
+        with torch.no_grad():
+            self._taken += 1
+            layers = [_layer(m, pairs, self._owners[m], self._space[m]) for m, pairs in uses.items()]
+            return Batch(losses, layers, self, scales)
+
+    def _pass(self, inputs, targets):
+        """Losses, and for each module its uses: (what went in, gradient at what came out, module)."""
         calls, handles = [], []
 
         def keep(module, args, kwargs, output):
@@ -107,21 +138,18 @@ class PerExample:
         uses = {}
         for (module, entered, _, _, _), grad in zip(calls, grads):
             if grad is not None:  # None: the output plays no part in the loss
-                uses.setdefault(module, []).append((entered, grad.detach()))
-        with torch.no_grad():
-            self._taken += 1
-            layers = [_layer(m, pairs, self._owners[m], self._space[m]) for m, pairs in uses.items()]
-            return Batch(losses.detach(), layers, self)
+                uses.setdefault(module, []).append((entered, grad.detach(), module))
+        return losses.detach(), uses
 
 
 class Batch:
     """One batch's gradients: ``losses`` and ``norms`` (float64), each of shape (B,)."""
 
-    def __init__(self, losses, layers, source):
+    def __init__(self, losses, layers, source, scales=None):
         self.losses, self._layers, self._source, self._turn = losses, layers, source, source._taken
         total = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
         for layer in layers:
-            total += layer.squares()
+            total += layer.squares() if scales is None else layer.scaled_squares(scales)
         self.norms = total.sqrt()
 
     def weighted_sum(self, weights):
@@ -129,14 +157,29 @@ class Batch:
 
         Args: weights — shape (B,), any function of the norms: :func:`clip_weights`, a trimming rule, ones.
         """
-        if self._turn != self._source._taken:
-            raise RuntimeError(
-                "this batch's gradients were overwritten by a later batch: sum each batch before the next"
-            )
+        self._still_there()
         sums = [torch.zeros_like(p) for p in self._source.parameters]
         for layer in self._layers:
             layer.add(sums, weights.to(self.losses.dtype))
         return sums
+
+    def inner_products(self, directions):
+        """⟨gᵢ, vⱼ⟩, shape (B, k).
+
+        Args: directions — one tensor a trainable parameter, each (k, *its shape): together k directions.
+        """
+        self._still_there()
+        products = torch.zeros(len(self.losses), len(directions[0]), dtype=self.losses.dtype, device=self.losses.device)
+        for layer in self._layers:
+            for position, each in layer.gradients():
+                products += each @ directions[position].flatten(1).t()
+        return products
+
+    def _still_there(self):
+        if self._turn != self._source._taken:
+            raise RuntimeError(
+                "this batch's gradients were overwritten by a later batch: sum each batch before the next"
+            )
 
 
 def check_model(model):
@@ -207,10 +250,18 @@ def _layer(module, uses, own, space):
 
 
 class _Layer:
-    """One layer's gradients. ``squares()`` is called once, before ``add(sums, weights)``."""
+    """One layer's gradients. ``squares()`` or ``scaled_squares()`` is called once, before all else.
+
+    ``gradients()`` are (position, per-example gradient (B, its size)) in the parameters' own layout.
+    """
 
     def __init__(self, module, uses, own, space):
         self.module, self.own, self.space = module, {name: position for position, name in own}, space
+
+    def scaled_squares(self, scales):
+        """Squares of g / s, from each example's own gradient."""
+        self.squares()
+        return sum(_squares(each / scales[position].flatten()) for position, each in self.gradients())
 
     def _gram(self, entered, grad):
         """Squares from products over positions, entered (B, T, D) and grad (B, T, O): T²(D + O) operations, not T·D·O.
@@ -238,8 +289,8 @@ class _Linear(_Layer):
     def __init__(self, module, uses, own, space):
         super().__init__(module, uses, own, space)
         # A layer used twice is one that saw twice the positions.
-        entered = [a.reshape(len(a), -1, module.in_features) for a, _ in uses]
-        grads = [g.reshape(len(g), -1, module.out_features) for _, g in uses]
+        entered = [a.reshape(len(a), -1, module.in_features) for a, _, _ in uses]
+        grads = [g.reshape(len(g), -1, module.out_features) for _, g, _ in uses]
         self.entered, self.grad = (torch.cat(entered, 1), torch.cat(grads, 1)) if uses[1:] else (entered[0], grads[0])
         self.each = None
 
@@ -258,6 +309,22 @@ class _Linear(_Layer):
         self.bias = grad.sum(1)
         return total + _squares(self.bias) if "bias" in self.own else total
 
+    def scaled_squares(self, scales):
+        if self.entered.shape[1] > 1:
+            return super().scaled_squares(scales)
+        self.bias, total = self.grad[:, 0], 0.0
+        if "weight" in self.own:  # g_o² (1/s_oi²) a_i², without any example's gradient
+            left, right = self.bias.double().square(), self.entered[:, 0].double().square()
+            total = total + ((left @ scales[self.own["weight"]].double().square().reciprocal()) * right).sum(1)
+        return total + _squares(self.bias / scales[self.own["bias"]]) if "bias" in self.own else total
+
+    def gradients(self):
+        if "weight" in self.own:
+            each = self.each if self.each is not None else torch.bmm(self.grad.transpose(1, 2), self.entered)
+            yield self.own["weight"], each.flatten(1)
+        if "bias" in self.own:
+            yield self.own["bias"], self.bias
+
     def add(self, sums, weights):
         if "weight" in self.own:
             sums[self.own["weight"]] += self._weighted(weights)
@@ -268,7 +335,7 @@ class _Linear(_Layer):
 class _Conv2d(_Layer):
     def __init__(self, module, uses, own, space):
         super().__init__(module, uses, own, space)
-        self.uses = [(self._windows(a), g.permute(0, 2, 3, 1).flatten(1, 2)) for a, g in uses]
+        self.uses = [(self._windows(a), g.permute(0, 2, 3, 1).flatten(1, 2)) for a, g, _ in uses]
 
     def _windows(self, entered):
         """Every window as a view, (B, rows, columns, kernel row, kernel column, channel): no copy of channels_last."""
@@ -300,7 +367,7 @@ class _Conv2d(_Layer):
             each = self.each[rows]
             for use, (windows, grad) in enumerate(self.uses):
                 patches = self.space.array("patches", windows[rows].shape, grad).copy_(windows[rows])
-                torch.baddbmm(each, grad[rows].transpose(1, 2), patches.flatten(3).flatten(1, 2), beta=use, out=each)
+                torch.baddbmm(each, grad[rows].transpose(1, 2), patches.flatten(3).flatten(1, 2), beta=min(use, 1), out=each)
             squares.append(_squares(each))
         return torch.cat(squares)
 
@@ -319,6 +386,15 @@ class _Conv2d(_Layer):
         del self.uses
         return total
 
+    def gradients(self):
+        if "weight" in self.own:
+            module = self.module
+            each = self.each if self.each is not None else torch.bmm(self.grad.transpose(1, 2), self.entered)
+            windows = each.view(len(each), module.out_channels, *module.kernel_size, module.in_channels)
+            yield self.own["weight"], windows.permute(0, 1, 4, 2, 3).flatten(1)
+        if "bias" in self.own:
+            yield self.own["bias"], self.bias
+
     def add(self, sums, weights):
         if "weight" in self.own:
             module = self.module
@@ -336,8 +412,14 @@ class _Other(_Layer):
         self.uses = uses
 
     def squares(self):
-        module, names = self.module, list(self.own)
-        values = {name: getattr(module, name).detach() for name in names}
+        with torch.enable_grad():
+            found = [self._pulled(*use) for use in self.uses]
+        self.each = {name: sum(f[name] for f in found) for name in self.own}
+        del self.uses
+        return sum(_squares(each) for each in self.each.values())
+
+    def _pulled(self, entered, grad, module):
+        values = {name: getattr(module, name).detach() for name in self.own}
 
         def one(entered, grad):
             def run(parameters):
@@ -346,11 +428,11 @@ class _Other(_Layer):
             _, pull = torch.func.vjp(run, values)
             return pull(grad.unsqueeze(0))[0]
 
-        with torch.enable_grad():
-            found = [torch.func.vmap(one)(a, g) for a, g in self.uses]
-        self.each = {name: sum(f[name] for f in found) for name in names}
-        del self.uses
-        return sum(_squares(each) for each in self.each.values())
+        return torch.func.vmap(one)(entered, grad)
+
+    def gradients(self):
+        for name, each in self.each.items():
+            yield self.own[name], each.flatten(1)
 
     def add(self, sums, weights):
         for name, each in self.each.items():
