@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from privrob import checks
 from privrob.accounting import pld, rdp, subsample
+from privrob.accounting.ledger import Ledger, WeakGuarantee
 from privrob.kinds import Interval, Neighbouring, NotAvailable
 
 _SMALLEST, _LARGEST = 1e-3, 1e8  # noise multipliers that are searched
@@ -54,6 +55,43 @@ def noise_multiplier_for(
         start = _least(lambda sigma: first(sigma, num_steps, _FINE).upper, target, start, tolerance)
     sigma = _least(lambda sigma: spent(sigma, num_steps, _FINE).upper, target, start, tolerance)
     return Calibrated(sigma, num_steps, spent(sigma, num_steps, _FINE), target, delta, accountant)
+
+
+def noise_multiplier_for_history(epsilon, *, delta, history, neighbouring, tolerance=1e-3) -> Calibrated:
+    """The least noise multiplier at which a whole history of releases spends at most ε.
+
+    Args: history — a function of the noise multiplier, giving ((guarantee, count), …) that a ledger takes: stages,
+        snapshots, other mechanisms beside;  epsilon, delta, neighbouring, tolerance — as in
+        :func:`noise_multiplier_for`.
+    """
+    target = checks.positive("epsilon", epsilon, finite=True)
+    delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+    tolerance = checks.real("tolerance", tolerance, low=1e-9, high=1.0)
+    known = {}
+
+    def spent(sigma):
+        if sigma not in known:
+            ledger = Ledger(neighbouring=neighbouring, sampling="poisson")
+            for guarantee, count in history(sigma):
+                ledger.add(guarantee, count)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", WeakGuarantee)
+                answer = ledger.epsilon(delta)
+                known[sigma] = Interval(answer.lower, answer.estimate, answer.upper), ledger.num_steps
+        return known[sigma]
+
+    def by_rdp(sigma):
+        ledger = Ledger(neighbouring=neighbouring, sampling="poisson")
+        for guarantee, count in history(sigma):
+            ledger.add(guarantee, count)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ledger.epsilon(delta, accountant="rdp").upper
+
+    start = _least(by_rdp, target, 1.0, 0.1) / 1.05
+    sigma = _least(lambda s: spent(s)[0].upper, target, start, tolerance)
+    interval, steps = spent(sigma)
+    return Calibrated(sigma, steps, interval, target, delta, "pld")
 
 
 def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring, accountant="pld") -> Calibrated:

@@ -7,32 +7,30 @@ adds the gradients and one Gaussian draw, and divides by the expected batch:
 
 The drawn size appears nowhere: dividing by it would tell it. An empty batch is a step of pure noise.
 
+Everything that is tried to do better is a switch of this one loop: how the gradients are released
+(:mod:`privrob.learn.releases`), and what is done with the noisy mean (:mod:`privrob.learn.descent`).
+
 Randomness comes from three named streams: ``init`` (weights), ``batches`` (who is drawn), ``noise``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn import functional
 
-from privrob import atomic, checks
-from privrob.learn import datasets, models
+from privrob import checks
+from privrob.learn import checkpoints, descent, models, releases
 from privrob.learn.batches import as_labels, channels_last, poisson_batch
-from privrob.learn.clip import PerExample, check_model, clip_weights
+from privrob.learn.checkpoints import BadCheckpoint  # noqa: F401  (raised by training)
+from privrob.learn.clip import check_model
 
 _EVALUATED_AT_ONCE = 2500
-_CHECKPOINT = 1
-
-
-class BadCheckpoint(ValueError):
-    """A checkpoint that can't be read, or is another training's."""
+_CHECKPOINT = 2
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,13 @@ class DPSGDSettings:
     Paper: dplearn, Training a machine learning model with DP-SGD (the algorithm's inputs and parameters).
     Args: model, activation, hidden — see :func:`privrob.learn.models.build` (``hidden``: widths, for ``mlp`` only);
         sample_rate — q, probability of each record at each step, in [0, 1];
-        num_steps — T;  learning_rate — η;  momentum — of the noisy gradient, 0 as on the slide;
+        num_steps — T;  learning_rate — η at the start;
         max_grad_norm — C, infinity for no clipping;  noise_multiplier — σ, the noise has standard deviation σC;
+        noise_stages — factors on σ for equal parts of the training, in order: (1.5, 1.0, 0.5) has three;
+        optimizer, momentum — of :class:`privrob.learn.descent.Descent`; as on the slide: ``sgd`` and 0;
+        final_learning_rate, decay_steps, schedule — of :func:`privrob.learn.descent.step_size`; None, None: constant,
+        over all steps;
+        release, release_options — one of :data:`privrob.learn.releases.RELEASES` and what it lets choose;
         evaluate_every — steps between evaluations (the last step is always one), None: only the last;
         physical_batch_size — at most so many records at once in memory: changes rounding only;
         device — "cpu", "cuda" or "cuda:<number>".
@@ -55,7 +58,14 @@ class DPSGDSettings:
     learning_rate: float
     max_grad_norm: float
     noise_multiplier: float
+    noise_stages: tuple = (1.0,)
+    optimizer: str = "sgd"
     momentum: float = 0.0
+    final_learning_rate: float | None = None
+    decay_steps: int | None = None
+    schedule: str = "linear"
+    release: str = "clipping"
+    release_options: dict | None = None
     activation: str = "relu"
     hidden: tuple | None = None
     evaluate_every: int | None = None
@@ -76,6 +86,21 @@ class DPSGDSettings:
                 f"max_grad_norm must be finite when there is noise, got max_grad_norm={self.max_grad_norm!r} with "
                 f"noise_multiplier={self.noise_multiplier!r}; pass noise_multiplier=0 for plain SGD"
             )
+        checks.choice("optimizer", self.optimizer, descent.OPTIMIZERS)
+        checks.choice("schedule", self.schedule, descent.SCHEDULES)
+        if self.final_learning_rate is not None:
+            checks.nonnegative("final_learning_rate", self.final_learning_rate, finite=True)
+        if self.decay_steps is not None:
+            checks.integer("decay_steps", self.decay_steps, low=1)
+        if not self.noise_stages:
+            raise ValueError("noise_stages must hold at least one factor, got none")
+        stages = tuple(checks.positive("noise_stages", f, finite=True) for f in self.noise_stages)
+        object.__setattr__(self, "noise_stages", stages)
+        releases.make(self.release, self.release_options)
+        if self.release != "clipping" and not self.clips:
+            raise ValueError(f"max_grad_norm must be finite for release {self.release!r}, got {self.max_grad_norm!r}")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum must be 0 for optimizer {self.optimizer!r}, got momentum={self.momentum!r}")
         if self.hidden is not None:
             if self.model != "mlp":
                 raise ValueError(
@@ -91,6 +116,22 @@ class DPSGDSettings:
     def clips(self):
         """Whether per-example gradients are needed at all; without, the loop is plain SGD."""
         return math.isfinite(self.max_grad_norm)
+
+    def noise_multiplier_at(self, step):
+        """σ of a step (from 0)."""
+        return self.noise_multiplier * self.noise_stages[step * len(self.noise_stages) // max(self.num_steps, 1)]
+
+    def stages(self):
+        """((σ, number of steps), …) in order."""
+        count, ends = len(self.noise_stages), []
+        for stage in range(1, count + 1):
+            ends.append(-(-stage * self.num_steps // count))
+        lengths = np.diff([0, *ends]).tolist()
+        return tuple((self.noise_multiplier * f, n) for f, n in zip(self.noise_stages, lengths, strict=True) if n)
+
+    def history(self):
+        """((guarantee, number of releases), …) of the whole training, for a ledger (``add_remove``, ``poisson``)."""
+        return releases.make(self.release, self.release_options).history(self)
 
 
 def resolve_device(name):
@@ -117,6 +158,7 @@ def train(
     streams,
     progress=None,
     checkpoint=None,
+    public=None,
 ):
     """Train one model; yields one row at each evaluation, the last with the sha256 of the final weights.
 
@@ -126,30 +168,52 @@ def train(
         streams — :class:`privrob.kinds.Streams`, of which ``init``, ``batches`` and ``noise`` are used;
         progress — called with (step, num_steps) after every step;
         checkpoint — a file: written at each evaluation, and read first if it is there, so that a training that was
-        killed goes on from it, to the same bits.
+        killed goes on from it, to the same bits;
+        public — (images, labels) of records without privacy, for the releases that need some.
     Yields: dicts. ``step``, ``epoch`` (= step · q), ``test_accuracy`` (None without test records), and of the steps
         since the row before: ``train_loss`` (mean over the drawn records, before their steps; None if none was drawn),
-        ``clipped_fraction``, ``median_grad_norm`` (None where norms aren't taken), ``batch_mean``, ``batch_min``,
+        ``clipped_fraction``, ``median_grad_norm`` (None where norms aren't taken), ``clip_norm`` (C, of the
+        last step), ``batch_mean``, ``batch_min``,
         ``batch_max``, ``empty_steps``; ``weights_sha256`` (None but in the last). All but the weights and what follows
         from them is about private records and has no guarantee: for the study, not for release.
     """
     run = Training(
-        settings, train_images, train_labels, test_images, test_labels, num_classes, streams, progress, checkpoint
+        settings,
+        train_images,
+        train_labels,
+        test_images,
+        test_labels,
+        num_classes,
+        streams,
+        progress,
+        checkpoint,
+        public,
     )
     return run.rows()
 
 
 class Training:
-    """The state of one training: weights (``model``), momentum, two generators, the step. :func:`train` runs it."""
+    """The state of one training: weights (``model``), release, descent, generators, the step. :func:`train` runs it."""
 
     def __init__(
-        self, settings, images, labels, test_images, test_labels, num_classes, streams, progress=None, checkpoint=None
+        self,
+        settings,
+        images,
+        labels,
+        test_images,
+        test_labels,
+        num_classes,
+        streams,
+        progress=None,
+        checkpoint=None,
+        public=None,
     ):
         self.settings, self.progress = settings, progress
         self.device = resolve_device(settings.device)
         num_classes = checks.integer("num_classes", num_classes, low=2)
         self.images, self.labels = _part("train", images, labels, num_classes, self.device)
         self.test_images, self.test_labels = _part("test", test_images, test_labels, num_classes, self.device)
+        self.public_images, self.public_labels = (None, None) if public is None else self._public(public, num_classes)
         if len(self.images) == 0:
             raise ValueError("train_images must hold at least 1 record, got 0")
         options = {} if settings.hidden is None else {"hidden": settings.hidden}
@@ -163,62 +227,36 @@ class Training:
         ).to(device=self.device, dtype=self.images.dtype)
         check_model(self.model)
         self.parameters = list(self.model.parameters())
-        self.per_example = PerExample(self.model) if settings.clips else None
         self.batches, self.noise = streams.numpy("batches"), streams.torch("noise", self.device)
-        self.velocity = [torch.zeros_like(p) for p in self.parameters] if settings.momentum else None
+        self.descent = descent.Descent(self.parameters, optimizer=settings.optimizer, momentum=settings.momentum)
         self.step, self.done = 0, []
+        self.release = releases.make(settings.release, settings.release_options)
+        self.release.begin(self)
         self.file = None if checkpoint is None else Path(checkpoint)
         self.identity = self._identity(streams) if self.file else None
         if self.file and self.file.exists():
             self._restore()
 
-    # ------------------------------------------------------------------------------------------------ the algorithm
+    def _public(self, public, num_classes):
+        images, labels = _part("public", *public, num_classes, self.device)
+        if images.shape[1:] != self.images.shape[1:]:
+            shapes = tuple(images.shape[1:]), tuple(self.images.shape[1:])
+            raise ValueError(f"public_images must have the shape of train_images, got {shapes[0]} for {shapes[1]}")
+        return images, labels
 
     def _step(self, indices):
-        """One step on the drawn records; what was seen of them: (losses, norms or None), on the CPU."""
+        """One step on the drawn records; what was seen of them."""
         settings = self.settings
-        total = [torch.zeros_like(p) for p in self.parameters]
-        losses, norms = [], []
-        for chosen in torch.as_tensor(indices, device=self.device).split(settings.physical_batch_size):
-            if len(chosen) == 0:  # an empty batch: pure noise
-                continue
-            images, labels = _take(self.images, chosen), self.labels[chosen]
-            if settings.clips:
-                batch = self.per_example(images, labels)
-                parts = batch.weighted_sum(clip_weights(batch.norms, settings.max_grad_norm))
-                losses.append(batch.losses)
-                norms.append(batch.norms)
-            else:
-                each = functional.cross_entropy(self.model(images), labels, reduction="none")
-                parts = torch.autograd.grad(each.sum(), self.parameters)
-                losses.append(each.detach())
-            seen = norms[-1] if settings.clips else losses[-1]
-            if not torch.isfinite(seen).all():
-                raise FloatingPointError(
-                    f"the gradient of a record is not finite at step {self.step + 1}; lower learning_rate "
-                    f"(now {settings.learning_rate!r})"
-                )
-            for sum_, part in zip(total, parts):
-                sum_ += part
-        self._descend(total)
-        return torch.cat(losses).cpu() if losses else None, torch.cat(norms).cpu() if norms else None
-
-    @torch.no_grad()
-    def _descend(self, total):
-        settings = self.settings
-        if settings.noise_multiplier:
-            std = settings.noise_multiplier * settings.max_grad_norm
-            size = sum(p.numel() for p in self.parameters)
-            noise = torch.randn(size, generator=self.noise, device=self.device, dtype=total[0].dtype) * std
-            for sum_, part in zip(total, noise.split([p.numel() for p in self.parameters])):
-                sum_ += part.view_as(sum_)
-        expected = settings.sample_rate * len(self.images)  # never the drawn size
-        scale = 1 / expected if expected else 0.0
-        for i, (parameter, gradient) in enumerate(zip(self.parameters, total)):
-            gradient *= scale
-            if self.velocity:
-                gradient = self.velocity[i].mul_(settings.momentum).add_(gradient)
-            parameter.sub_(gradient, alpha=settings.learning_rate)
+        step = self.release.noisy_mean(indices)
+        size = descent.step_size(
+            self.step,
+            learning_rate=settings.learning_rate,
+            final_learning_rate=settings.final_learning_rate,
+            decay_steps=settings.decay_steps or settings.num_steps,
+            schedule=settings.schedule,
+        )
+        self.descent.step(step.gradient, size)
+        return step
 
     # ------------------------------------------------------------------------------------------------------- rows
 
@@ -230,7 +268,7 @@ class Training:
             return
         while self.step < settings.num_steps:
             indices = poisson_batch(self.batches, num_records=len(self.images), sample_rate=settings.sample_rate)
-            seen.add(len(indices), *self._step(indices))
+            seen.add(len(indices), self._step(indices))
             self.step += 1
             if self.progress:
                 self.progress(self.step, settings.num_steps)
@@ -245,7 +283,8 @@ class Training:
             "step": self.step,
             "epoch": self.step * self.settings.sample_rate,
             "test_accuracy": self.accuracy(),
-            **seen.summary(self.settings.max_grad_norm),
+            **seen.summary(),
+            "clip_norm": self.release.clip_norm if self.settings.clips else None,
             "weights_sha256": self.weights_sha256() if last else None,
         }
         self.done.append(row)
@@ -277,47 +316,35 @@ class Training:
     def _identity(self, streams):
         """What a checkpoint must agree with: settings (not where or in what portions), streams, data."""
         digest = hashlib.sha256()
-        for tensor in (self.images, self.labels, self.test_images, self.test_labels):
+        public = () if self.public_images is None else (self.public_images, self.public_labels)
+        for tensor in (self.images, self.labels, self.test_images, self.test_labels, *public):
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         kept = {k: v for k, v in asdict(self.settings).items() if k not in ("device", "physical_batch_size")}
-        kept["hidden"] = list(kept["hidden"]) if kept["hidden"] else None
+        kept = {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
         return {"format": _CHECKPOINT, **kept, "streams": repr(streams), "data_sha256": digest.hexdigest()}
 
     def _save(self):
-        state = {
-            "identity": self.identity,
-            "step": self.step,
-            "rows": self.done,
-            "parameters": [p.detach().cpu() for p in self.parameters],
-            "velocity": [v.cpu() for v in self.velocity] if self.velocity else None,
-            "batches": self.batches.bit_generator.state,
-            "noise": self.noise.get_state(),
-        }
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        body = buffer.getvalue()
-        atomic.write_bytes(self.file, hashlib.sha256(body).digest() + body)
+        checkpoints.write(
+            self.file,
+            self.identity,
+            {
+                "step": self.step,
+                "rows": self.done,
+                "parameters": [p.detach().cpu() for p in self.parameters],
+                "descent": self.descent.state(),
+                "release": self.release.state(),
+                "batches": self.batches.bit_generator.state,
+                "noise": self.noise.get_state(),
+            },
+        )
 
     def _restore(self):
-        try:
-            content = self.file.read_bytes()
-            if hashlib.sha256(content[32:]).digest() != content[:32]:
-                raise ValueError("its checksum is another")
-            state = torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
-            found = state["identity"]
-        except Exception as error:
-            raise BadCheckpoint(f"checkpoint {self.file} can't be read ({error}); delete it to start again") from error
-        other = [k for k in {*self.identity, *found} if found.get(k) != self.identity.get(k)]
-        if other:
-            raise BadCheckpoint(
-                f"checkpoint {self.file} belongs to another training, it differs in {', '.join(sorted(other))}; "
-                "delete it or name another file"
-            )
+        state = checkpoints.read(self.file, self.identity)
         with torch.no_grad():
             for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(saved)
-            for velocity, saved in zip(self.velocity or [], state["velocity"] or [], strict=True):
-                velocity.copy_(saved)
+        self.descent.restore(state["descent"])
+        self.release.restore(state["release"])
         self.batches.bit_generator.state = state["batches"]
         self.noise.set_state(state["noise"])
         self.step, self.done = state["step"], state["rows"]
@@ -327,33 +354,27 @@ class _Seen:
     """What was seen of the batches since the last evaluation."""
 
     def __init__(self):
-        self.sizes, self.losses, self.norms = [], [], []
+        self.sizes, self.losses, self.norms, self.clipped = [], [], [], []
 
-    def add(self, size, losses, norms):
+    def add(self, size, step):
         self.sizes.append(size)
-        if losses is not None:
-            self.losses.append(losses)
-        if norms is not None:
-            self.norms.append(norms)
+        for kept, new in ((self.losses, step.losses), (self.norms, step.norms), (self.clipped, step.clipped)):
+            if new is not None:
+                kept.append(new)
 
-    def summary(self, max_grad_norm):
+    def summary(self):
         sizes = self.sizes or [0]
         losses = torch.cat(self.losses).double() if self.losses else None
         norms = torch.cat(self.norms) if self.norms else None
         return {
             "train_loss": None if losses is None else float(losses.mean()),
-            "clipped_fraction": None if norms is None else float((norms > max_grad_norm).double().mean()),
+            "clipped_fraction": None if norms is None else float(torch.cat(self.clipped).double().mean()),
             "median_grad_norm": None if norms is None else float(np.median(norms.numpy())),
             "batch_mean": sum(sizes) / len(sizes),
             "batch_min": min(sizes),
             "batch_max": max(sizes),
             "empty_steps": self.sizes.count(0),
         }
-
-
-def _take(images, chosen):
-    """Some of the images, still in channels_last order."""
-    return channels_last(images[chosen])
 
 
 def _part(name, images, labels, num_classes, device):
@@ -368,59 +389,3 @@ def _part(name, images, labels, num_classes, device):
     if len(images) != len(labels):
         raise ValueError(f"{name}_labels must be as many as {name}_images, got {len(labels)} for {len(images)}")
     return channels_last(images.to(device)), labels
-
-
-# ----------------------------------------------------------------------------------------------------------- a cell
-
-_DATA = ("num_records", "num_test", "allow_stand_in", "shape")
-_OWN = ("dataset", "normalise", "batch_size", "seed")
-
-
-def train_cell(settings, *, streams, scratch=None):
-    """One training as a cell of a sweep.
-
-    Args: settings — a dict: ``dataset`` (a name for :func:`privrob.learn.datasets.load`) and of its arguments
-        ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``; ``normalise``; either ``sample_rate`` or
-        ``batch_size`` (the expected one: q = batch_size / n); ``seed`` (tells repetitions apart, the streams see it);
-        the rest as in :class:`DPSGDSettings`;
-        scratch — a folder of this cell alone, for the checkpoint; None: a killed training begins again.
-    Returns: the rows of :func:`train`, each with what was trained on (``data``, ``num_records``, ``sample_rate``).
-    """
-    settings = dict(settings)
-    allowed = [*_DATA, *_OWN, *(f.name for f in fields(DPSGDSettings))]
-    for name in settings:
-        checks.choice("settings", name, allowed)
-    if ("batch_size" in settings) == ("sample_rate" in settings):
-        raise ValueError("settings must have either batch_size or sample_rate, got both or none")
-    batch_size = settings.pop("batch_size", None)
-    own = {name: value for name, value in settings.items() if name not in (*_DATA, *_OWN)}
-    DPSGDSettings(**{"sample_rate": 1.0, **own})  # everything else is checked before the data is loaded
-    data = datasets.load(settings["dataset"], **_data_arguments(settings))
-    num_records = len(data.train_labels)
-    if batch_size is not None:
-        checks.real("batch_size", batch_size, low=0, high=num_records, hint=f"there are {num_records} records")
-        own["sample_rate"] = batch_size / num_records
-    ready = DPSGDSettings(**own)
-    tensors = data.tensors(normalise=settings.get("normalise", "unit"), device=ready.device)
-    arguments = {"num_classes": data.num_classes, "streams": streams}
-    checkpoint = scratch and Path(scratch) / "training.pt"
-    try:
-        rows = list(train(ready, *tensors, **arguments, checkpoint=checkpoint))
-    except BadCheckpoint:  # nobody else writes there: it is not worth a question
-        checkpoint.unlink()
-        rows = list(train(ready, *tensors, **arguments, checkpoint=checkpoint))
-    seen = {"data": data.provenance.label, "num_records": num_records, "sample_rate": ready.sample_rate}
-    return [{**row, **seen} for row in rows]
-
-
-def _data_arguments(settings):
-    return {name: settings[name] for name in _DATA if settings.get(name) is not None}
-
-
-def _fingerprint(settings):
-    name = settings["dataset"]
-    return {name: datasets.fingerprint(name, **_data_arguments(settings))}
-
-
-train_cell.data = _fingerprint
-train_cell.resumes = True

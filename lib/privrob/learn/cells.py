@@ -1,0 +1,151 @@
+"""One training as a cell of a sweep: data, features and settings in, rows out."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+from privrob import checks
+from privrob.learn import datasets, dpsgd, features
+from privrob.learn.checkpoints import BadCheckpoint
+
+_DATA = ("num_records", "num_test", "allow_stand_in", "shape")
+_OWN = (
+    "dataset",
+    "normalise",
+    "batch_size",
+    "seed",
+    "features",
+    "feature_options",
+    "num_validation",
+    "num_public",
+    "public_dataset",
+)
+
+
+def train_cell(settings, *, streams, scratch=None):
+    """One training as a cell of a sweep.
+
+    Args: settings — a dict: ``dataset`` (a name for :func:`privrob.learn.datasets.load`) and of its arguments
+        ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``; ``normalise``; either ``sample_rate`` or
+        ``batch_size`` (the expected one: q = batch_size / n); ``seed`` (tells repetitions apart, the streams see it);
+        ``features``, ``feature_options`` — of :mod:`privrob.learn.features`;
+        ``num_validation`` — the last so many training records are set aside and take the place of the test records:
+        for choosing settings;  ``num_public`` — so many more are set aside as public, or, with ``public_dataset``, the
+        first of that set are (their labels modulo the number of classes);
+        the rest as in :class:`privrob.learn.dpsgd.DPSGDSettings`;
+        scratch — a folder of this cell alone, for the checkpoint; None: a killed training begins again.
+    Returns: the rows of :func:`privrob.learn.dpsgd.train`, each with what was trained on (``data``, ``num_records``,
+        ``sample_rate``).
+    """
+    settings = dict(settings)
+    own = _checked(settings)
+    data = datasets.load(settings["dataset"], **_data_arguments(settings))
+    tensors = data.tensors(normalise=settings.get("normalise", "unit"), device=own.get("device", "cpu"))
+    tensors = features.apply(
+        settings.get("features", "none"),
+        settings.get("feature_options"),
+        tensors,
+        data_sha256=data.provenance.sha256,
+        streams=streams,
+    )
+    tensors, public = _set_aside(tensors, data, settings)
+    num_records = len(tensors.train_labels)
+    if "batch_size" in settings:
+        batch = settings["batch_size"]
+        checks.real("batch_size", batch, low=0, high=num_records, hint=f"there are {num_records} records")
+        own["sample_rate"] = batch / num_records
+    ready = dpsgd.DPSGDSettings(**own)
+    arguments = {"num_classes": data.num_classes, "streams": streams, "public": public}
+    checkpoint = scratch and Path(scratch) / "training.pt"
+    try:
+        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
+    except BadCheckpoint:  # nobody else writes there: it is not worth a question
+        checkpoint.unlink()
+        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
+    seen = {"data": data.provenance.label, "num_records": num_records, "sample_rate": ready.sample_rate}
+    return [{**row, **seen} for row in rows]
+
+
+def history(settings):
+    """What a cell with these settings releases: ((guarantee, count), …) for a ledger (``add_remove``, ``poisson``).
+
+    Args: settings — as of :func:`train_cell`, with ``sample_rate``.
+    """
+    settings = dict(settings)
+    if "sample_rate" not in settings:
+        raise ValueError("settings must have sample_rate for the ledger, got none; pass batch_size / num_records")
+    own = _checked(settings)
+    recipe = features.make(settings.get("features", "none"), settings.get("feature_options"))
+    return (*(recipe.history() if recipe else ()), *dpsgd.DPSGDSettings(**own).history())
+
+
+def _checked(settings):
+    """The training's own settings; everything is checked before any data is loaded."""
+    allowed = [*_DATA, *_OWN, *(f.name for f in fields(dpsgd.DPSGDSettings))]
+    for name in settings:
+        checks.choice("settings", name, allowed)
+    if ("batch_size" in settings) == ("sample_rate" in settings):
+        raise ValueError("settings must have either batch_size or sample_rate, got both or none")
+    for name in ("num_validation", "num_public"):
+        checks.integer(name, settings.get(name, 0), low=0)
+    if settings.get("public_dataset") and not settings.get("num_public"):
+        raise ValueError("num_public must be at least 1 with public_dataset, got none")
+    features.make(settings.get("features", "none"), settings.get("feature_options"))
+    own = {name: value for name, value in settings.items() if name not in (*_DATA, *_OWN)}
+    dpsgd.DPSGDSettings(**{"sample_rate": 1.0, **own})
+    return own
+
+
+def _set_aside(tensors, data, settings):
+    """Training and test tensors without what is set aside, and the public records or None."""
+    images, labels, test_images, test_labels = tensors
+    validation, public = settings.get("num_validation", 0), settings.get("num_public", 0)
+    outside = settings.get("public_dataset")
+    kept = len(labels) - validation - (0 if outside else public)
+    if kept < 1:
+        raise ValueError(
+            f"num_validation and num_public must leave a training record, got {validation} and {public} of "
+            f"{len(labels)}"
+        )
+    if validation:
+        test_images, test_labels = images[-validation:], labels[-validation:]
+    spare = None
+    if outside:
+        if settings.get("features", "none") != "none":
+            raise ValueError("public_dataset must be None with features, got both; set records aside with num_public")
+        spare = _other_set(outside, public, data, images)
+    elif public:
+        spare = images[kept : kept + public], labels[kept : kept + public]
+    return tensors._replace(
+        train_images=images[:kept], train_labels=labels[:kept], test_images=test_images, test_labels=test_labels
+    ), spare
+
+
+def _other_set(name, count, data, images):
+    other = datasets.load(name, num_records=count)
+    if other.shape != data.shape:
+        raise ValueError(f"public_dataset must have images of shape {data.shape}, got {name!r} with {other.shape}")
+    tensors = other.tensors(device=images.device)
+    return tensors.train_images, tensors.train_labels % data.num_classes
+
+
+def _data_arguments(settings):
+    return {name: settings[name] for name in _DATA if settings.get(name) is not None}
+
+
+def _fingerprint(settings):
+    """The data that a cell's rows depend on: name to sha256."""
+    name = settings["dataset"]
+    found = {name: datasets.fingerprint(name, **_data_arguments(settings))}
+    recipe = features.make(settings.get("features", "none"), settings.get("feature_options"))
+    if recipe:
+        found |= recipe.fingerprint()
+    if settings.get("public_dataset"):
+        outside = settings["public_dataset"]
+        found[f"{outside} (public)"] = datasets.fingerprint(outside, num_records=settings["num_public"])
+    return found
+
+
+train_cell.data = _fingerprint
+train_cell.resumes = True

@@ -1,0 +1,254 @@
+r"""Better inputs than pixels: functions of one image each, so that they cost no privacy; and one that does.
+
+* ``scattering``: the oriented wavelets of a scattering network (Oyallon & Mallat 2015; private in Tramèr & Boneh 2021),
+  :math:`|\,|x * \psi_1| * \psi_2| * \phi`, made by hand from the mathematics, trained on nothing.
+* ``pretrained``: what the convolutions of a network see that was trained on a *public* set.
+* ``pca``: projection on the principal directions of the private images, which are released with noise and are a step
+  of their own in the ledger (Abadi et al. 2016).
+
+Paper: dplearn, Advanced topic (better features).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from privrob import atomic, checks
+from privrob.kinds import Streams
+from privrob.learn import datasets, dpsgd, models
+from privrob.learn.datasets.manifest import cache_folder
+from privrob.learn.scattering import Scattering
+from privrob.mechanisms.sampled import gaussian_step
+
+_AT_ONCE = 500
+
+
+def make(name, options):
+    """The features of that name, their options checked; None for "none"."""
+    kind = FEATURES[checks.choice("features", name, FEATURES)]
+    allowed = [f.name for f in fields(kind)] if kind else []
+    for option in options or {}:
+        checks.choice("feature_options", option, allowed or ["nothing: there are no features"])
+    return kind and kind(**(options or {}))
+
+
+@dataclass(frozen=True)
+class ScatteringFeatures:
+    """Scattering coefficients of each image, each group of channels brought to mean 0 and variance 1 for that image.
+
+    Args: scales — J: the output is 2^J times smaller;  angles — L;  order — 1 or 2;  groups — of channels.
+    """
+
+    scales: int = 2
+    angles: int = 8
+    order: int = 2
+    groups: int = 27
+
+    cached = True
+
+    def fingerprint(self):
+        return {}
+
+    def history(self):
+        """Releases that these features make: none."""
+        return ()
+
+    def of(self, images, *, streams):
+        """Images (n, channels, height, width) to (n, channels · paths, height / 2^J, width / 2^J)."""
+        transform = Scattering(
+            tuple(images.shape[2:]), scales=self.scales, angles=self.angles, order=self.order, device=images.device
+        )
+        channels = images.shape[1] * transform.paths
+        groups = math.gcd(self.groups, channels)
+
+        def one(part):
+            return nn.functional.group_norm(transform(part).flatten(1, 2), groups)
+
+        return _in_parts(images, one)
+
+    def both(self, train, test, *, streams):
+        return self.of(train, streams=streams), self.of(test, streams=streams)
+
+
+@dataclass(frozen=True)
+class PretrainedFeatures:
+    """The last convolutional activations of a small network that was trained, without privacy, on a public set.
+
+    Brought to mean 0 and variance 1 within each image. The images must have the public set's shape.
+    Args: dataset — the public set, a name for ``datasets.load``;  num_records — so many of its records, None: all;
+        num_steps, learning_rate — of its training (plain SGD with momentum 0.9, batches of 500 expected);
+        model, activation — of the network.
+    """
+
+    dataset: str = "emnist_letters"
+    num_records: int | None = None
+    num_steps: int = 600
+    learning_rate: float = 0.05
+    model: str = "tutorial_cnn"
+    activation: str = "relu"
+
+    cached = True
+
+    def fingerprint(self):
+        return {self.dataset: datasets.fingerprint(self.dataset, **self._reduced())}
+
+    def _reduced(self):
+        return {} if self.num_records is None else {"num_records": self.num_records}
+
+    def history(self):
+        """Releases that these features make: none of private records."""
+        return ()
+
+    def both(self, train, test, *, streams):
+        public = datasets.load(self.dataset, **self._reduced())
+        if public.shape != tuple(train.shape[1:]):
+            raise ValueError(
+                f"dataset of the pretrained features must have images of shape {tuple(train.shape[1:])}, got "
+                f"{self.dataset!r} with {public.shape}; choose another public set"
+            )
+        settings = dpsgd.DPSGDSettings(
+            model=self.model,
+            activation=self.activation,
+            sample_rate=min(1.0, 500 / len(public.train_labels)),
+            num_steps=self.num_steps,
+            learning_rate=self.learning_rate,
+            momentum=0.9,
+            max_grad_norm=math.inf,
+            noise_multiplier=0.0,
+            device=str(train.device),
+        )
+        tensors = public.tensors(device=train.device)
+        training = dpsgd.Training(settings, *tensors, public.num_classes, Streams(0, "public", self.dataset))
+        list(training.rows())
+        convolutions = _before_dense(training.model)
+
+        @torch.no_grad()
+        def one(part):
+            seen = convolutions(part)
+            seen = (seen - seen.mean(1, keepdim=True)) / (seen.std(1, keepdim=True) + 1e-5)
+            return seen[:, :, None, None]
+
+        return _in_parts(train, one), _in_parts(test, one)
+
+
+@dataclass(frozen=True)
+class PrincipalComponents:
+    """Projections on the first principal directions of the private images, each scaled to norm 1 for the covariance.
+
+    The sum of :math:`x x^T` changes by at most 1 in Frobenius norm with one record; its upper triangle gets Gaussian
+    noise.
+
+    Paper: dplearn, Training a NN on MNIST dataset (the network of Abadi et al. 2016, which starts with this).
+    Args: components — how many;  noise_multiplier — of that release, 0: without privacy.
+    """
+
+    components: int = 60
+    noise_multiplier: float = 4.0
+
+    cached = False
+
+    def fingerprint(self):
+        return {}
+
+    def history(self):
+        """One release of all records."""
+        return ((gaussian_step(sample_rate=1.0, noise_multiplier=self.noise_multiplier), 1),)
+
+    def both(self, train, test, *, streams):
+        flat = train.flatten(1).double()
+        size = flat.shape[1]
+        checks.integer("components", self.components, low=1, high=size)
+        unit = flat / flat.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        covariance = unit.t() @ unit
+        noise = torch.randn(size, size, generator=streams.torch("features"), dtype=torch.float64).triu()
+        noise = noise + noise.triu(1).t()
+        covariance = covariance + self.noise_multiplier * noise.to(covariance.device)
+        directions = torch.linalg.eigh(covariance)[1][:, -self.components :].flip(1).to(train.dtype)
+        return tuple((part.flatten(1) @ directions)[:, :, None, None] for part in (train, test))
+
+
+FEATURES = {
+    "none": None,
+    "scattering": ScatteringFeatures,
+    "pretrained": PretrainedFeatures,
+    "pca": PrincipalComponents,
+}
+
+
+def apply(name, options, tensors, *, data_sha256, streams):
+    """Training and test images replaced by their features.
+
+    Args: tensors — ``datasets.Tensors``;  data_sha256 — of the data set, for the cache;  streams — of which
+        ``features`` is used by ``pca``.
+    Returns: Tensors. Features that take long are kept in the cache (in half precision, whether they were there or not).
+    """
+    recipe = make(name, options)
+    if recipe is None:
+        return tensors
+    found = None
+    if recipe.cached:
+        path = _cache_file(name, recipe, tensors, data_sha256)
+        found = _read(path) or _made(path, recipe, tensors, streams)
+    train, test = found or recipe.both(tensors.train_images, tensors.test_images, streams=streams)
+    device, dtype = tensors.train_images.device, tensors.train_images.dtype
+    return tensors._replace(train_images=train.to(device, dtype), test_images=test.to(device, dtype))
+
+
+def _cache_file(name, recipe, tensors, data_sha256):
+    """Named by the recipe, the data, and the code that makes the features."""
+    code = hashlib.sha256()
+    for module in (__file__, dpsgd.__file__, models.__file__, Path(__file__).with_name("scattering.py")):
+        code.update(Path(module).read_bytes())
+    counts = [len(tensors.train_images), len(tensors.test_images)]
+    what = {"recipe": asdict(recipe), "public": recipe.fingerprint(), "data": data_sha256, "counts": counts}
+    key = hashlib.sha256(json.dumps([name, what, code.hexdigest()], sort_keys=True).encode()).hexdigest()
+    return cache_folder() / "features" / f"{name}-{key[:24]}.npz"
+
+
+def _read(path):
+    """(train, test), or None if they aren't there whole."""
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            return None
+        with np.load(io.BytesIO(content[32:])) as arrays:
+            return tuple(torch.from_numpy(arrays[n]) for n in ("train", "test"))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _made(path, recipe, tensors, streams):
+    both = recipe.both(tensors.train_images, tensors.test_images, streams=streams)
+    halves = [part.cpu() for part in both]
+    buffer = io.BytesIO()
+    np.savez(buffer, train=halves[0].numpy(), test=halves[1].numpy())
+    try:
+        atomic.write_bytes(path, hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+    except OSError as error:
+        datasets.files.notice(f"features cannot be kept ({error.strerror}): set PRIVROB_CACHE to a folder that can")
+    return halves
+
+
+@torch.no_grad()
+def _in_parts(images, one):
+    if len(images) == 0:
+        return one(images.new_zeros(1, *images.shape[1:])).half()[:0]
+    return torch.cat([one(part).half() for part in images.split(_AT_ONCE)])
+
+
+def _before_dense(model):
+    """A Sequential's layers up to its first dense one."""
+    layers = list(model)
+    first = next(i for i, layer in enumerate(layers) if isinstance(layer, nn.Linear))
+    if first == len(layers) or not any(isinstance(layer, nn.Conv2d) for layer in layers[:first]):
+        raise ValueError("model of the pretrained features must have convolutions before its dense layers")
+    return nn.Sequential(*layers[:first])

@@ -1,0 +1,48 @@
+r"""How a step of private training turns its records' gradients into one noisy mean: the part that privacy is about.
+
+Each release answers :meth:`noisy_mean` for the drawn records, and says in :meth:`history` what the ledger has to enter
+for a whole training. All are Gaussian mechanisms on Poisson samples (add or remove one record), for the same effective
+noise multiplier σ. What follows a release, and what is chosen from earlier ones, is free.
+
+The sum before the noise is handed to :meth:`_add_noise` together with its standard deviation, in every release; so one
+test holds for all: two batches that differ in one record differ by at most 1/σ in units of the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from privrob import checks
+from privrob.learn.releases.clipping import AdaptiveClipping, Clipping, Step
+from privrob.learn.releases.history import VarianceReduced
+from privrob.learn.releases.preconditioned import Preconditioned
+from privrob.learn.releases.subspace import Embedded, Projected
+
+__all__ = [
+    "RELEASES",
+    "AdaptiveClipping",
+    "Clipping",
+    "Embedded",
+    "Preconditioned",
+    "Projected",
+    "Step",
+    "VarianceReduced",
+    "make",
+]
+
+RELEASES = {
+    "clipping": Clipping,
+    "adaptive_clipping": AdaptiveClipping,
+    "preconditioned": Preconditioned,
+    "variance_reduced": VarianceReduced,
+    "projected": Projected,
+    "embedded": Embedded,
+}
+
+
+def make(name, options):
+    """The release of that name, its options checked."""
+    kind = RELEASES[checks.choice("release", name, RELEASES)]
+    for option in options or {}:
+        checks.choice("release_options", option, [f.name for f in fields(kind)])
+    return kind(**(options or {}))
