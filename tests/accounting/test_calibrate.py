@@ -4,9 +4,11 @@ import math
 
 import pytest
 
-from privrob.accounting import gdp, pld
+from privrob.accounting import calibrate, gdp, pld
 from privrob.accounting.calibrate import noise_multiplier_for, num_steps_for
+from privrob.accounting.ledger import Ledger
 from privrob.kinds import NotAvailable
+from privrob.mechanisms.sampled import gaussian_step
 
 HOW = {"delta": 1e-5, "sample_rate": 0.01, "neighbouring": "add_remove"}
 
@@ -73,3 +75,40 @@ def test_what_has_no_accountant_or_no_end_is_refused():
         noise_multiplier_for(1.0, num_steps=10, **{**HOW, "neighbouring": "replace"})
     with pytest.raises(ValueError, match=r"which .* steps at sample_rate=0\.0"):
         num_steps_for(1.0, noise_multiplier=1.0, **{**HOW, "sample_rate": 0.0})
+
+
+def test_a_history_of_equal_steps_is_calibrated_as_steps_are():
+    def history(sigma):
+        return [(gaussian_step(sample_rate=0.02, noise_multiplier=sigma), 300)]
+
+    one = calibrate.noise_multiplier_for_history(2.0, delta=1e-5, history=history, neighbouring="add_remove")
+    other = calibrate.noise_multiplier_for(2.0, delta=1e-5, sample_rate=0.02, num_steps=300, neighbouring="add_remove")
+    assert one.noise_multiplier == pytest.approx(other.noise_multiplier, rel=2e-3)
+    assert 0.998 * 2.0 <= one.epsilon.upper <= 2.0
+    assert one.num_steps == 300
+
+
+def test_a_history_of_stages_and_another_mechanism_is_kept_within_its_target():
+    def history(sigma):
+        stages = [(gaussian_step(sample_rate=0.02, noise_multiplier=f * sigma), 50) for f in (1.5, 1.0, 0.7)]
+        return [*stages, (gaussian_step(sample_rate=1.0, noise_multiplier=8.0), 1)]
+
+    found = calibrate.noise_multiplier_for_history(1.5, delta=1e-5, history=history, neighbouring="add_remove")
+    ledger = Ledger(neighbouring="add_remove", sampling="poisson")
+    for guarantee, count in history(found.noise_multiplier):
+        ledger.add(guarantee, count)
+    spent = ledger.epsilon(1e-5)
+    assert 0.997 * 1.5 <= spent.upper <= 1.5
+    ledger = Ledger(neighbouring="add_remove", sampling="poisson")
+    for guarantee, count in history(0.99 * found.noise_multiplier):
+        ledger.add(guarantee, count)
+    assert ledger.epsilon(1e-5).lower > 1.5 * 0.999
+
+
+def test_a_history_that_spends_more_than_the_target_without_its_steps_is_refused():
+    def history(sigma):
+        return [(gaussian_step(sample_rate=0.02, noise_multiplier=sigma), 10), (Fixed, 1)]
+
+    Fixed = gaussian_step(sample_rate=1.0, noise_multiplier=0.5)
+    with pytest.raises(ValueError, match="epsilon must be one that a noise multiplier"):
+        calibrate.noise_multiplier_for_history(1.0, delta=1e-5, history=history, neighbouring="add_remove")

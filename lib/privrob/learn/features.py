@@ -45,13 +45,15 @@ def make(name, options):
 class ScatteringFeatures:
     """Scattering coefficients of each image, each group of channels brought to mean 0 and variance 1 for that image.
 
-    Args: scales — J: the output is 2^J times smaller;  angles — L;  order — 1 or 2;  groups — of channels.
+    Args: scales — J: the output is 2^J times smaller;  angles — L;  order — 1 or 2;  groups — of channels;
+        least_variance — is added to each group's variance: flat groups stay small.
     """
 
     scales: int = 2
     angles: int = 8
     order: int = 2
     groups: int = 27
+    least_variance: float = 1e-5
 
     cached = True
 
@@ -71,7 +73,7 @@ class ScatteringFeatures:
         groups = math.gcd(self.groups, channels)
 
         def one(part):
-            return nn.functional.group_norm(transform(part).flatten(1, 2), groups)
+            return nn.functional.group_norm(transform(part).flatten(1, 2), groups, eps=self.least_variance)
 
         return _in_parts(images, one)
 

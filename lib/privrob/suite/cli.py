@@ -191,7 +191,8 @@ def _fetch(plans):
 
     An unknown name ends the run here; what cannot be had is told in full, and its notebooks fail while others go on.
     """
-    values = [{**p.source.defaults, **p.changes}.get("dataset") for p in plans]
+    chosen = [{**p.source.defaults, **p.changes} for p in plans]
+    values = [v for parameters in chosen for name, v in parameters.items() if name.endswith("dataset")]
     names = sorted({v for v in values if isinstance(v, str) and v and not v.startswith(("synthetic", "folder:"))})
     if not names:
         return
