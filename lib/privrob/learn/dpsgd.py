@@ -162,7 +162,8 @@ def train(
 ):
     """Train one model; yields one row at each evaluation, the last with the sha256 of the final weights.
 
-    Paper: dplearn, Training a machine learning model with DP-SGD (the algorithm, line by line in ``_step``).
+    Paper: dplearn, Training a machine learning model with DP-SGD (the algorithm, line by line in
+        :class:`privrob.learn.releases.Clipping`).
     Args: settings — :class:`DPSGDSettings`;  train_images, test_images — float tensors (n, channels, height, width);
         train_labels, test_labels — integers (n,);  num_classes — outputs of the model;
         streams — :class:`privrob.kinds.Streams`, of which ``init``, ``batches`` and ``noise`` are used;
@@ -172,8 +173,8 @@ def train(
         public — (images, labels) of records without privacy, for the releases that need some.
     Yields: dicts. ``step``, ``epoch`` (= step · q), ``test_accuracy`` (None without test records), and of the steps
         since the row before: ``train_loss`` (mean over the drawn records, before their steps; None if none was drawn),
-        ``clipped_fraction``, ``median_grad_norm`` (None where norms aren't taken), ``clip_norm`` (C, of the
-        last step), ``batch_mean``, ``batch_min``,
+        ``clipped_fraction``, ``median_grad_norm``, ``grad_norm_10``, ``grad_norm_90`` (deciles), ``largest_grad_norm``
+        (all None where norms aren't taken), ``clip_norm`` (C, of the last step), ``batch_mean``, ``batch_min``,
         ``batch_max``, ``empty_steps``; ``weights_sha256`` (None but in the last). All but the weights and what follows
         from them is about private records and has no guarantee: for the study, not for release.
     """
@@ -369,12 +370,19 @@ class _Seen:
         return {
             "train_loss": None if losses is None else float(losses.mean()),
             "clipped_fraction": None if norms is None else float(torch.cat(self.clipped).double().mean()),
-            "median_grad_norm": None if norms is None else float(np.median(norms.numpy())),
+            **_norms_seen(norms),
             "batch_mean": sum(sizes) / len(sizes),
             "batch_min": min(sizes),
             "batch_max": max(sizes),
             "empty_steps": self.sizes.count(0),
         }
+
+
+def _norms_seen(norms):
+    """The middle, the outer deciles and the largest of the gradient norms."""
+    names = ("grad_norm_10", "median_grad_norm", "grad_norm_90", "largest_grad_norm")
+    values = [None] * 4 if norms is None else np.quantile(norms.numpy(), [0.1, 0.5, 0.9, 1.0]).tolist()
+    return dict(zip(names, values, strict=True))
 
 
 def _part(name, images, labels, num_classes, device):
