@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from privrob import checks
+from privrob.accounting import calibrate
 from privrob.learn import datasets, dpsgd, features
 from privrob.learn.checkpoints import BadCheckpoint
 
@@ -15,6 +16,7 @@ _OWN = (
     "normalise",
     "batch_size",
     "seed",
+    "name",
     "features",
     "feature_options",
     "num_validation",
@@ -29,6 +31,7 @@ def train_cell(settings, *, streams, scratch=None):
     Args: settings — a dict: ``dataset`` (a name for :func:`privrob.learn.datasets.load`) and of its arguments
         ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``; ``normalise``; either ``sample_rate`` or
         ``batch_size`` (the expected one: q = batch_size / n); ``seed`` (tells repetitions apart, the streams see it);
+        ``name`` — of the method, for the rows;
         ``features``, ``feature_options`` — of :mod:`privrob.learn.features`;
         ``num_validation`` — the last so many training records are set aside and take the place of the test records:
         for choosing settings;  ``num_public`` — so many more are set aside as public, or, with ``public_dataset``, the
@@ -78,6 +81,27 @@ def history(settings):
     own = _checked(settings)
     recipe = features.make(settings.get("features", "none"), settings.get("feature_options"))
     return (*(recipe.history() if recipe else ()), *dpsgd.DPSGDSettings(**own).history())
+
+
+_calibrated = {}
+
+
+def calibrated(settings, *, epsilon, delta):
+    """The least noise multiplier with which a cell's whole history spends at most ε (``add_remove``, ``poisson``).
+
+    Args: settings — as of :func:`train_cell`, without ``noise_multiplier``, with ``sample_rate``.
+    Returns: :class:`privrob.accounting.calibrate.Calibrated`; equal histories are searched once a process.
+    """
+
+    def of(noise_multiplier):
+        return history({**settings, "noise_multiplier": noise_multiplier})
+
+    key = (repr(of(1.0)), epsilon, delta)
+    if key not in _calibrated:
+        _calibrated[key] = calibrate.noise_multiplier_for_history(
+            epsilon, delta=delta, history=of, neighbouring="add_remove"
+        )
+    return _calibrated[key]
 
 
 def _checked(settings):

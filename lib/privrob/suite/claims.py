@@ -37,7 +37,7 @@ STATEMENTS = (
 )
 KINDS = (*STATEMENTS, "number")
 VERDICTS = ("holds", "corrected", "fails", "matches", "differs", "trend", "not tried")
-REASONS = ("needs data", "needs hardware", "not in the text")
+REASONS = ("needs data", "needs hardware", "not in the text", "left out by a parameter")
 DOCUMENTS = {
     "ptr": "Rényi differential privacy of Propose-Test-Release, and PTR-SGD",
     "fdp": "f-DP guarantees of discrete-valued mechanisms",

@@ -19,7 +19,7 @@ VERDICTS = {
     "differs": ("≠", "a printed number that we do not find"),
     "fails": ("✗", "wrong as printed, and no repair was found"),
     "trend": ("↗", "only the direction was tried, because the preset or the data set changed the scale"),
-    "not tried": ("–", "needs data or hardware that was not there, or is not in the text"),
+    "not tried": ("–", "needs data or hardware that was not there, is not in the text, or a study left it out"),
     "open": ("○", "its notebook has no result yet"),
 }
 
