@@ -59,6 +59,33 @@ def test_weak_promises_are_told_on_stderr(capsys):
     assert "not below 1/num_records" in err
 
 
+def test_a_calibrated_setting_tells_weak_promises_and_all_that_it_assumes(capsys):
+    batches = ("--batch-size", "10", "--num-records", "100")
+    words = ("calibrate", "--epsilon", "50", "--delta", "0.01", *batches, "--steps", "100", "--accountant", "rdp")
+    status, out, err = call(capsys, *words)
+    assert status == 0
+    assert "no meaningful guarantee" in err
+    assert "not below 1/num_records" in err
+    assert "(add_remove, poisson, by rdp, conversion balle2020)" in out
+    row = json.loads(call(capsys, *words, "--json")[1])
+    assert (row["neighbouring"], row["sampling"], row["conversion"]) == ("add_remove", "poisson", "balle2020")
+    assert (row["accountant"], row["delta"], row["sample_rate"], row["tuning_counted"]) == ("rdp", 0.01, 0.1, False)
+    assert 49.5 <= row["epsilon_upper"] <= 50
+
+
+def test_no_loss_prints_a_plain_zero_and_no_noise_says_infinite(capsys):
+    for words in (
+        ("--sample-rate", "0", "--noise-multiplier", "0", "--steps", "5", "--delta", "1e-5"),
+        ("--sample-rate", "1", "--noise-multiplier", "1", "--steps", "0", "--delta", "1e-5"),
+        ("--sample-rate", "1", "--noise-multiplier", "1", "--steps", "1", "--delta", "0.9"),
+    ):
+        for accountant in ("pld", "rdp"):
+            assert "= (0, " in call(capsys, "epsilon", *words, "--accountant", accountant)[1]
+    words = ("--sample-rate", "1", "--noise-multiplier", "0", "--steps", "1", "--delta", "1e-5")
+    assert "= (infinite, " in call(capsys, "epsilon", *words)[1]
+    assert json.loads(call(capsys, "epsilon", *words, "--json")[1])["upper"] == "inf"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -91,6 +118,24 @@ def test_weak_promises_are_told_on_stderr(capsys):
             ],
             "--batch-size must lie in [0, num_records = 100], got 128",
         ),
+        (
+            [
+                "epsilon",
+                "--batch-size",
+                "0",
+                "--num-records",
+                "0",
+                *STEP[2:],
+                "--noise-multiplier",
+                "1",
+                "--steps",
+                "1",
+            ],
+            "--num-records must be an integer in [1, inf]",
+        ),
+        (["epsilon", *STEP, "--noise-multiplier", "1", "--steps", "-1"], "--steps must be an integer in [0, inf]"),
+        (["epsilon", *STEP[:3], "1", "--noise-multiplier", "1", "--steps", "1"], "delta must lie in [0, 1)"),
+        (["calibrate", "--epsilon", "1", *STEP, "--steps", "-1"], "--steps must be an integer in [0, inf]"),
         (["epsilon", *STEP, "--steps", "1"], "needs --noise-multiplier"),
         (["epsilon", *STEP, "--noise-multiplier", "nan", "--steps", "1"], "noise_multiplier must lie"),
         (["epsilon", *STEP, "--noise-multiplier", "1", "--epochs", "nan"], "--epochs must be a number"),

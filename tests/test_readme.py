@@ -58,6 +58,21 @@ def test_the_python_of_the_readme_runs(capsys):
     assert " in [" in capsys.readouterr().out
 
 
+def test_numbers_printed_beside_the_python_come_out_again():
+    printed = [
+        (expression, digits)
+        for kind, block in FENCED
+        if kind == "python"
+        for expression, digits in re.findall(r"^(\S.*?)  # (\d+\.\d+)\.\.\.", block, flags=re.M)
+    ]
+    assert printed
+    imports = [line for kind, block in FENCED if kind == "python" for line in block.splitlines() if "import" in line]
+    names = {}
+    exec("\n".join(imports), names)
+    for expression, digits in printed:
+        assert str(eval(expression, names)).startswith(digits), expression
+
+
 def test_links_lead_somewhere():
     links = [target for target in re.findall(r"\]\(([^)#]+)\)", TEXT) if "://" not in target]
     assert links

@@ -50,7 +50,15 @@ def _parser(verb, text):
     return parser
 
 
+def _count(name, value, low):
+    """A count that may be left out."""
+    from privrob import checks
+
+    return None if value is None else checks.integer(name, value, low=low)
+
+
 def _rate(a):
+    _count("--num-records", a.num_records, 1)
     if (a.sample_rate is None) == (a.batch_size is None):
         raise ValueError("give either --sample-rate, or --batch-size with --num-records")
     if a.sample_rate is not None:
@@ -64,7 +72,7 @@ def _rate(a):
 
 def _steps(a, rate):
     if a.epochs is None:
-        return a.steps
+        return _count("--steps", a.steps, 0)
     if not (rate > 0 and 0 <= a.epochs < math.inf):
         raise ValueError(f"--epochs must be a number of at least 0, and the sampling rate above 0, got {a.epochs:g}")
     return math.ceil(a.epochs / rate - 1e-9)
@@ -105,19 +113,24 @@ def calibrate(argv):
     if (a.noise_multiplier is None) == (steps is None):
         raise ValueError("calibrate needs either --steps (or --epochs), or --noise-multiplier")
     from privrob.accounting import calibrate as search
+    from privrob.accounting.ledger import weaknesses
     from privrob.kinds import nats
 
     how = {"delta": a.delta, "sample_rate": rate, "neighbouring": a.neighbouring, "accountant": a.accountant}
-    if steps is not None:
-        found = search.noise_multiplier_for(a.epsilon, num_steps=steps, **how)
-    else:
-        found = search.num_steps_for(a.epsilon, noise_multiplier=a.noise_multiplier, **how)
+    with _spoken_warnings():
+        if steps is not None:
+            found = search.noise_multiplier_for(a.epsilon, num_steps=steps, **how)
+        else:
+            found = search.num_steps_for(a.epsilon, noise_multiplier=a.noise_multiplier, **how)
+    for text in weaknesses(found.epsilon.upper, a.delta, num_records=a.num_records):
+        print(f"note: {text}", file=sys.stderr)
     if a.json:
-        row = {"noise_multiplier": found.noise_multiplier, "num_steps": found.num_steps, "sample_rate": rate}
-        print(json.dumps(row | {"epsilon_upper": found.epsilon.upper, "delta": a.delta, "accountant": a.accountant}))
+        row = {k: v for k, v in vars(found).items() if k != "epsilon"}
+        print(json.dumps(row | {"epsilon_upper": found.epsilon.upper}))
         return 0
     print(f"noise multiplier {nats(found.noise_multiplier, 7)}, {found.num_steps:,} steps, sample rate {rate:.6g}")
-    assumes = f"{a.neighbouring}, poisson, by {a.accountant}"
+    way = a.accountant if found.conversion is None else f"{a.accountant}, conversion {found.conversion}"
+    assumes = f"{a.neighbouring}, {found.sampling}, by {way}"
     print(f"spends ε = {nats(found.epsilon.upper)} of {a.epsilon:g} at δ = {a.delta:g} ({assumes})")
     return 0
 

@@ -110,5 +110,5 @@ def test_a_history_that_spends_more_than_the_target_without_its_steps_is_refused
         return [(gaussian_step(sample_rate=0.02, noise_multiplier=sigma), 10), (Fixed, 1)]
 
     Fixed = gaussian_step(sample_rate=1.0, noise_multiplier=0.5)
-    with pytest.raises(ValueError, match="epsilon must be one that a noise multiplier"):
+    with pytest.raises(ValueError, match="epsilon must be at least"):
         calibrate.noise_multiplier_for_history(1.0, delta=1e-5, history=history, neighbouring="add_remove")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privrob.accounting import gdp, pairs, pld
+from privrob.accounting import gdp, lossgrid, pairs, pld
 
 mpmath.mp.dps = 40
 FAST = 2**15  # grid points: coarse, so that both ends have something to show
@@ -498,6 +498,18 @@ def test_corners_end_soon_with_an_honest_interval(entries, delta, low, high):
     assert low <= got.estimate <= high
     back = pairs.delta(entries, epsilon=got.upper, points=2**14)
     assert back.lower <= delta * (1 + 1e-9)
+
+
+def test_a_rare_large_loss_does_not_widen_the_window():
+    probs = np.zeros(250_001)
+    probs[[0, -1]] = 1 - 1e-9, 1e-9
+    first, last = lossgrid.window([(probs, 480)], 1e-6)  # the tail of one such loss in 480 is less than that
+    assert first == 0
+    assert last < 4 * 250_000
+    step = pairs.gaussian(noise_multiplier=0.1).sampled(1 / 240, neighbouring="add")
+    got = pairs.delta([(step, 480)], epsilon=1.0, points=2**20)
+    assert got.width < 1e-4
+    assert holds(got, 1 - (1 - 1 / 240) ** 480 * math.e, 1e-3)  # next to no noise: 1 − e^{ε + T log(1 − q)}
 
 
 def test_a_delta_that_rounding_drowns_still_has_two_ends():

@@ -191,6 +191,12 @@ def test_epsilon_only_grows_as_delta_falls_to_1e_18_and_below():
     assert 0.05 < at.lower <= at.upper < 0.146  # 0.146: Rényi orders up to 256
 
 
+@pytest.mark.parametrize("delta", [1e-120, 1e-140, 1e-170, 1e-199])
+def test_a_delta_that_rounding_drowns_still_has_a_finite_upper_end(delta):
+    got = epsilon(0.00033, 4, 10_000, delta)
+    assert 0.19 < got.lower <= got.estimate <= got.upper < 0.6  # orders without end give 1.08 at 1e-120, 1.81 at 1e-199
+
+
 def test_a_delta_below_the_floor_is_refused_with_the_floor():
     with pytest.raises(ValueError, match="delta must be at least 1e-200"):
         epsilon(0.01, 1, 10, 1e-250)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from dataclasses import dataclass
 
 from privrob import checks
 from privrob.accounting import pld, rdp, subsample
-from privrob.accounting.ledger import Ledger, WeakGuarantee
-from privrob.kinds import Interval, Neighbouring, NotAvailable
+from privrob.accounting.ledger import Ledger
+from privrob.kinds import Interval, Neighbouring, NotAvailable, nats
 
 _SMALLEST, _LARGEST = 1e-3, 1e8  # noise multipliers that are searched
 _COARSE, _FINE = 2**14, 2**17  # grid points of the search, and of its last word
 _MOST_STEPS = 10**12
+_CONVERSION = "balle2020"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Calibrated:
     target: float
     delta: float
     accountant: str
+    neighbouring: str
+    sample_rate: float | None  # None: a history of several
+    sampling: str = "poisson"
+    conversion: str | None = None  # of rdp
+    tuning_counted: bool = False  # the choice of settings by looking at results costs privacy too, and isn't in here
 
 
 def noise_multiplier_for(
@@ -36,25 +43,31 @@ def noise_multiplier_for(
     Args: epsilon — target, above 0;  delta — in (0, 1);  sample_rate — q in [0, 1];  num_steps — T;
         neighbouring — ``add``, ``remove`` or ``add_remove``;  accountant — ``pld`` or ``rdp``;
         tolerance — relative, of the noise multiplier: how far above the least one the answer may lie.
-    Returns: :class:`Calibrated`, checked by the accountant at full precision.
+    Returns: :class:`Calibrated`, checked by the accountant at full precision. Noise multipliers from 1e-3 to 1e8 are
+        searched: a larger target gets the smallest, which spends less.
+    Raises: ValueError — where the largest spends more than the target.
     """
     target = checks.positive("epsilon", epsilon, finite=True)
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
     tolerance = checks.real("tolerance", tolerance, low=1e-9, high=1.0)
     num_steps = checks.integer("num_steps", num_steps, low=0)
     spent = _spender(delta, sample_rate, neighbouring, accountant)
+    assumes = _assumed(delta, sample_rate, neighbouring, accountant)
     result = spent(0.0, num_steps, _FINE)
     if result.upper <= target:  # no step, no record drawn, or a δ above all that there is to tell
-        return Calibrated(0.0, num_steps, result, target, delta, accountant)
-    start = 1.0
-    if accountant == "pld":  # a Rényi accountant is fast, and asks for a little more noise than it takes
-        by_rdp = _spender(delta, sample_rate, neighbouring, "rdp")
-        start = _least(lambda sigma: by_rdp(sigma, num_steps, 0).upper, target, 1.0, 0.1) / 1.05
-        first = _spender(delta, sample_rate, "remove", accountant)  # the larger direction, as a rule
-        start = _least(lambda sigma: first(sigma, num_steps, _COARSE).upper, target, start, 0.05)
-        start = _least(lambda sigma: first(sigma, num_steps, _FINE).upper, target, start, tolerance)
-    sigma = _least(lambda sigma: spent(sigma, num_steps, _FINE).upper, target, start, tolerance)
-    return Calibrated(sigma, num_steps, spent(sigma, num_steps, _FINE), target, delta, accountant)
+        return Calibrated(0.0, num_steps, result, target, **assumes)
+    with _without_edge_warnings():
+        start = 1.0
+        if accountant == "pld":  # a Rényi accountant is fast, and asks for a little more noise than it takes
+            by_rdp = _spender(delta, sample_rate, neighbouring, "rdp")
+            start = _least(lambda sigma: by_rdp(sigma, num_steps, 0).upper, target, 1.0, 0.1) / 1.05
+            first = _spender(delta, sample_rate, "remove", accountant)  # the larger direction, as a rule
+            start = _least(lambda sigma: first(sigma, num_steps, _COARSE).upper, target, start, 0.05)
+            start = _least(lambda sigma: first(sigma, num_steps, _FINE).upper, target, start, tolerance)
+        sigma = _least(lambda sigma: spent(sigma, num_steps, _FINE).upper, target, start, tolerance)
+    result = spent(sigma, num_steps, _FINE)
+    _within_reach(result, target)
+    return Calibrated(sigma, num_steps, result, target, **assumes)
 
 
 def noise_multiplier_for_history(epsilon, *, delta, history, neighbouring, tolerance=1e-3) -> Calibrated:
@@ -69,29 +82,22 @@ def noise_multiplier_for_history(epsilon, *, delta, history, neighbouring, toler
     tolerance = checks.real("tolerance", tolerance, low=1e-9, high=1.0)
     known = {}
 
-    def spent(sigma):
-        if sigma not in known:
+    def spent(sigma, accountant="pld"):
+        if (sigma, accountant) not in known:
             ledger = Ledger(neighbouring=neighbouring, sampling="poisson")
             for guarantee, count in history(sigma):
                 ledger.add(guarantee, count)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", WeakGuarantee)
-                answer = ledger.epsilon(delta)
-                known[sigma] = Interval(answer.lower, answer.estimate, answer.upper), ledger.num_steps
-        return known[sigma]
+            with warnings.catch_warnings():  # of noise multipliers that nobody asked about
+                warnings.simplefilter("ignore")
+                answer = ledger.epsilon(delta, accountant=accountant)
+            known[sigma, accountant] = Interval(answer.lower, answer.estimate, answer.upper), ledger.num_steps
+        return known[sigma, accountant]
 
-    def by_rdp(sigma):
-        ledger = Ledger(neighbouring=neighbouring, sampling="poisson")
-        for guarantee, count in history(sigma):
-            ledger.add(guarantee, count)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ledger.epsilon(delta, accountant="rdp").upper
-
-    start = _least(by_rdp, target, 1.0, 0.1) / 1.05
-    sigma = _least(lambda s: spent(s)[0].upper, target, start, tolerance)
-    interval, steps = spent(sigma)
-    return Calibrated(sigma, steps, interval, target, delta, "pld")
+    start = _least(lambda sigma: spent(sigma, "rdp")[0].upper, target, 1.0, 0.1) / 1.05
+    sigma = _least(lambda sigma: spent(sigma)[0].upper, target, start, tolerance)
+    result, num_steps = spent(sigma)
+    _within_reach(result, target)
+    return Calibrated(sigma, num_steps, result, target, **_assumed(delta, None, neighbouring, "pld"))
 
 
 def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring, accountant="pld") -> Calibrated:
@@ -107,7 +113,8 @@ def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring
 
     misses, low, high, guess = {}, 0, None, 1  # low is kept within, high is not
     while high is None or high - low > 1:
-        value = spent(sigma, guess, _FINE).upper
+        with _without_edge_warnings():
+            value = spent(sigma, guess, _FINE).upper
         misses[guess] = math.log(value / target) if value > 0 else -math.inf
         low, high = (guess, high) if value <= target else (low, guess)
         if low > _MOST_STEPS:
@@ -123,7 +130,34 @@ def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring
         else:  # a secant on logarithms
             share = misses[low] / (misses[low] - misses[high])
             guess = min(max(int(low * (high / low) ** share), low + 1), high - 1)
-    return Calibrated(sigma, low, spent(sigma, low, _FINE), target, delta, accountant)
+    assumes = _assumed(delta, sample_rate, neighbouring, accountant)
+    return Calibrated(sigma, low, spent(sigma, low, _FINE), target, **assumes)
+
+
+def _within_reach(result, target):
+    if result.upper > target:
+        raise ValueError(
+            f"epsilon must be at least {nats(result.upper)}, what the largest noise multiplier searched, "
+            f"{_LARGEST:.0e}, spends, got epsilon={target!r}; ask for more, or take fewer steps"
+        )
+
+
+def _assumed(delta, sample_rate, neighbouring, accountant):
+    return {
+        "delta": delta,
+        "accountant": accountant,
+        "neighbouring": Neighbouring.of(neighbouring).value,
+        "sample_rate": None if sample_rate is None else float(sample_rate),
+        "conversion": _CONVERSION if accountant == "rdp" else None,
+    }
+
+
+@contextlib.contextmanager
+def _without_edge_warnings():
+    """A search passes through noise multipliers that nobody asked about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rdp.OrderEdgeWarning)
+        yield
 
 
 def _spender(delta, sample_rate, neighbouring, accountant):
@@ -141,10 +175,8 @@ def _spender(delta, sample_rate, neighbouring, accountant):
 
     def by_rdp(sigma, steps, points):
         curve = subsample.sampled_gaussian(orders, sample_rate=q, noise_multiplier=sigma, neighbouring=relation)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", rdp.OrderEdgeWarning)
-            total = rdp.compose([curve], [steps])
-            upper = rdp.epsilon_of(delta, orders=orders, rdp=total, conversion="balle2020").epsilon
+        total = rdp.compose([curve], [steps])
+        upper = rdp.epsilon_of(delta, orders=orders, rdp=total, conversion=_CONVERSION).epsilon
         return Interval(0.0, upper, upper)
 
     return by_rdp
@@ -153,6 +185,7 @@ def _spender(delta, sample_rate, neighbouring, accountant):
 def _least(epsilon_at, target, start, close):
     """About the least noise multiplier with ε at most the target: one whose ε lies at most a share ``close`` below it.
 
+    Or the end of the search that comes nearest: the smallest where it is enough, the largest where even that isn't.
     Secants between one that is too little and one that is enough, on logarithms: there ε falls almost straight, by a
     factor of at least 1 for each of the noise multiplier's.
     """
@@ -163,7 +196,8 @@ def _least(epsilon_at, target, start, close):
         known[x] = math.log(value / target) if value > 0 else -math.inf
         return known[x]
 
-    x, step = math.log(start), math.log(1.02)
+    first, last = math.log(_SMALLEST), math.log(_LARGEST)
+    x, step = min(max(math.log(start), first), last), math.log(1.02)
     while True:
         here = miss(x)
         if -close <= here <= 0:
@@ -171,20 +205,13 @@ def _least(epsilon_at, target, start, close):
         low = max((k for k, f in known.items() if f > 0), default=None)  # too little
         high = min((k for k, f in known.items() if f <= 0), default=None)  # enough
         if low is None or high is None:
-            x += step if high is None else -step
+            if x == (last if high is None else first):
+                return math.exp(x)
+            x = min(x + step, last) if high is None else max(x - step, first)
             step *= 2
-            if not math.log(_SMALLEST) <= x <= math.log(_LARGEST):
-                return math.exp(high) if high is not None else _out_of_reach(target)
             continue
         if high - low < 0.25 * close:
             return math.exp(high)
         above, below = known[low], known[high] + 0.5 * close  # aimed at a little below the target
         share = above / (above - below) if math.isfinite(above) and math.isfinite(below) and below < 0 else 0.5
         x = low + (high - low) * min(max(share, 0.02), 0.98)
-
-
-def _out_of_reach(target):
-    raise ValueError(
-        f"epsilon must be one that a noise multiplier up to {_LARGEST:.0e} reaches, got epsilon={target!r}; "
-        "ask for more, or take fewer steps"
-    )

@@ -46,6 +46,7 @@ class Spent(Interval):
     delta: float | None = None  # given, when the interval is an ε
     conversion: str | None = None  # of rdp
     order: float | None = None  # of rdp: the best one
+    orders: str | None = None  # of rdp: how many were tried, from which to which
     tuning_counted: bool = False  # the choice of settings by looking at results costs privacy too, and isn't in here
 
     def __str__(self):
@@ -60,6 +61,19 @@ class Spent(Interval):
     def as_row(self):
         """All fields, as a row of results has them."""
         return dataclasses.asdict(self)
+
+
+def weaknesses(epsilon, delta, *, num_records=None):
+    """What an (ε, δ) guarantee fails to promise, a sentence each; none: an empty list."""
+    told = []
+    if num_records and delta >= 1 / num_records:
+        told.append(
+            f"delta = {delta:g} is not below 1/num_records = {1 / num_records:g}: releasing a record as it is would be "
+            "within it"
+        )
+    if epsilon > MEANINGLESS:
+        told.append(f"epsilon = {nats(epsilon, 4)} gives no meaningful guarantee (above {MEANINGLESS:g})")
+    return told
 
 
 class Ledger:
@@ -122,28 +136,30 @@ class Ledger:
         its lower end is 0);  conversion, orders — of ``rdp``.
         """
         delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
-        if checks.choice("accountant", accountant, ACCOUNTANTS) == "pld":
-            answer = self._composed(delta)
-            result = self._spent(answer, accountant, delta=delta)
+        orders = _asked_orders(accountant, orders)
+        if orders is None:
+            result = self._spent(self._composed(delta), accountant, delta=delta)
         else:
-            orders = rdp.default_orders() if orders is None else orders
             found = rdp.epsilon_of(delta, orders=orders, rdp=self.rdp(orders), conversion=conversion)
-            ends = Interval(0.0, found.epsilon, found.epsilon)
-            result = self._spent(ends, accountant, delta=delta, conversion=conversion, order=found.order)
-        self._warn(result)
+            ends, tried = Interval(0.0, found.epsilon, found.epsilon), _tried(orders)
+            result = self._spent(ends, accountant, delta=delta, conversion=conversion, order=found.order, orders=tried)
+        self._warn(result.upper, delta)
         return result
 
     def delta(self, epsilon, *, accountant="pld", conversion="balle2020", orders=None):
         """The δ at a given ε, as :meth:`epsilon`."""
         epsilon = checks.nonnegative("epsilon", epsilon)
-        if checks.choice("accountant", accountant, ACCOUNTANTS) == "pld":
+        orders = _asked_orders(accountant, orders)
+        if orders is None:
             entries = self._pairs()
             answer = pairs.delta(entries, epsilon=epsilon, points=_POINTS) if entries else Interval.exact(0.0)
-            return self._spent(answer, accountant, epsilon=epsilon)
-        orders = rdp.default_orders() if orders is None else orders
-        found = rdp.delta_of(epsilon, orders=orders, rdp=self.rdp(orders), conversion=conversion)
-        ends = Interval(0.0, found.delta, found.delta)
-        return self._spent(ends, accountant, epsilon=epsilon, conversion=conversion, order=found.order)
+            result = self._spent(answer, accountant, epsilon=epsilon)
+        else:
+            found = rdp.delta_of(epsilon, orders=orders, rdp=self.rdp(orders), conversion=conversion)
+            ends, more = Interval(0.0, found.delta, found.delta), {"order": found.order, "orders": _tried(orders)}
+            result = self._spent(ends, accountant, epsilon=epsilon, conversion=conversion, **more)
+        self._warn(epsilon, result.upper)
+        return result
 
     def _composed(self, delta):
         """ε of all releases: by the mechanism's own accountant where one kind was released, and it has one."""
@@ -166,12 +182,8 @@ class Ledger:
         ends = interval.lower, interval.estimate, interval.upper
         return Spent(*ends, self.neighbouring.value, self.sampling.value, accountant, self.num_steps, **more)
 
-    def _warn(self, spent):
-        if self.num_records and spent.delta >= 1 / self.num_records:
-            text = f"delta = {spent.delta:g} is not below 1/num_records = {1 / self.num_records:g}: releasing a record "
-            warnings.warn(f"{text}as it is would be within it", WeakGuarantee, stacklevel=3)
-        if spent.upper > MEANINGLESS:
-            text = f"epsilon = {nats(spent.upper, 4)} gives no meaningful guarantee (above {MEANINGLESS:g})"
+    def _warn(self, epsilon, delta):
+        for text in weaknesses(epsilon, delta, num_records=self.num_records):
             warnings.warn(text, WeakGuarantee, stacklevel=3)
 
     # ---------------------------------------------------------------------------------------------------- files
@@ -200,6 +212,19 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} must be a ledger with its whole history, got {error!r}") from error
         return ledger
+
+
+def _asked_orders(accountant, orders):
+    """The orders of a Rényi accountant, None for another."""
+    if checks.choice("accountant", accountant, ACCOUNTANTS) == "rdp":
+        return rdp.default_orders() if orders is None else checks.orders(orders)
+    if orders is not None:
+        raise ValueError(f"orders must be None with accountant={accountant!r}, which has none; pass accountant='rdp'")
+    return None
+
+
+def _tried(orders):
+    return f"{orders.size} from {orders.min():g} to {orders.max():g}"
 
 
 def _written(guarantee):

@@ -142,6 +142,12 @@ class Moments:
         gap = epsilon - self.mean
         return self._best(lambda order: self.log_delta(order, gap), math.log(gap) - 2 * math.log(self.deviation))
 
+    def epsilon_upper(self, delta):
+        """A bound on ε at δ, infinite losses apart, that needs no FFT."""
+        order = self.order_for_delta(delta)
+        bound = self.mean + (self.log_delta(order, 0.0) - math.log(delta)) / order
+        return max(0.0, float(bound + 1e-9 * abs(bound) + 1e-14 * self.num_steps))
+
     @staticmethod
     def _best(function, guess):
         found = minimize_scalar(lambda t: function(math.exp(t)), bounds=(guess - 14, guess + 3), method="bounded")
@@ -182,7 +188,14 @@ def window(parts, outside):
         return (exponent + goal) / order
 
     orders = math.sqrt(2 * goal / variance) * 2.0 ** np.arange(-4, 3)
-    down, up = (min(orders, key=lambda order: end(sign, order, rough)) for sign in (-1, 1))
+
+    def best(sign):
+        order = min(orders, key=lambda order: end(sign, order, rough))
+        while end(sign, order / 2, rough) < end(sign, order, rough):  # a rare large loss asks for much less
+            order /= 2
+        return order
+
+    down, up = best(-1), best(1)
     return math.floor(max(low, mean - end(-1, down, kept))), math.ceil(min(high, mean + end(1, up, kept)))
 
 

@@ -248,11 +248,7 @@ class _Ladder:
     def chernoff_epsilon(self, delta, infinite):
         """A bound on ε that needs no FFT."""
         infinite = max(infinite, -math.expm1(sum(count * math.log1p(-step.infinite) for step, count in self.coarse)))
-        if infinite >= delta:
-            return math.inf
-        order = self.moments.order_for_delta(delta - infinite)
-        bound = self.moments.mean + (self.moments.log_delta(order, 0.0) - math.log(delta - infinite)) / order
-        return max(0.0, bound + 1e-9 * abs(bound) + 1e-14 * self.num_steps)
+        return self.moments.epsilon_upper(delta - infinite) if infinite < delta else math.inf
 
     def chernoff_delta(self, epsilon):
         """A bound on δ, the mass at infinity apart, that needs no FFT."""

@@ -166,6 +166,10 @@ def _numeric(q, sigma, steps, delta, direction, points):
         noise = composed.noise(estimate)
         rounding = 1e-14 * num_steps * max(1.0, 1e-2 * width) + composed.rounding
         upper = composed.epsilon(delta - noise) + rounding if noise < delta else math.inf
+        if upper == math.inf:  # rounding drowns so small a δ: Chernoff's bound has none
+            lost = -math.expm1(num_steps * math.log1p(-coarse.infinite))
+            upper = lossgrid.Moments([(coarse, num_steps)]).epsilon_upper(delta - lost) if lost < delta else math.inf
+            estimate = min(estimate, upper)
         lower = lossgrid.Moved(composed, num_steps).lower_epsilon(estimate, delta, 2 * num_steps * tail) - rounding
         most = math.inf if direction == "remove" else -num_steps * math.log1p(-q)  # what no noise at all gives away
         estimate, upper = min(estimate, most), min(max(upper, estimate), most)

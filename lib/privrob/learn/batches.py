@@ -8,7 +8,7 @@ import torch
 
 def as_labels(name, labels, *, num_classes, device="cpu"):
     """Class numbers as int64, from a tensor, an array or a list of any integer type; anything else is refused."""
-    labels = labels if isinstance(labels, torch.Tensor) else torch.as_tensor(np.asarray(labels))
+    labels = labels if isinstance(labels, torch.Tensor) else _tensor(name, labels)
     if labels.numel() and (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool):
         raise TypeError(
             f"{name} must be whole numbers of an integer type, got dtype {labels.dtype}; convert with .long()"
@@ -20,6 +20,17 @@ def as_labels(name, labels, *, num_classes, device="cpu"):
         wrong = labels[(labels < 0) | (labels >= num_classes)][0]
         raise ValueError(f"{name} must lie in [0, {num_classes - 1}], got {int(wrong)}")
     return labels
+
+
+def _tensor(name, labels):
+    """An array or a list of numbers as a tensor; torch alone takes neither reversed views nor another byte order."""
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:
+        raise ValueError(f"{name} must have 1 dimension, got {error}") from error
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"{name} must be whole numbers of an integer type, got dtype {array.dtype}")
+    return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
 
 
 def poisson_batch(rng, *, num_records, sample_rate):

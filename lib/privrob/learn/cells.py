@@ -66,7 +66,8 @@ def train_cell(settings, *, streams, scratch=None):
     except BadCheckpoint:  # nobody else writes there: it is not worth a question
         checkpoint.unlink()
         rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
-    seen = {"data": data.provenance.label, "num_records": num_records, "sample_rate": ready.sample_rate}
+    seen = {"data": data.provenance.label, "num_records": num_records}
+    seen |= {"sampling": "poisson", "sample_rate": ready.sample_rate}
     return [{**row, **seen} for row in rows]
 
 

@@ -34,6 +34,13 @@ def _unsampled(neighbouring, sampling):
         raise NotAvailable("a noise mechanism states its guarantee without sampling; pass sampling='none'")
 
 
+def _pair(kind, ratio):
+    """The dominating pair at a noise ratio: without noise the answer tells all, without sensitivity nothing."""
+    if ratio == 0:
+        return pairs.DiscretePair.of([1.0, 0.0], [0.0, 1.0])
+    return kind(ratio) if ratio < math.inf else pairs.DiscretePair.of([1.0], [1.0])
+
+
 @dataclass(frozen=True)
 class Laplace:
     """Independent Laplace noise of scale b on each coordinate of a query's answer.
@@ -137,7 +144,7 @@ class Laplace:
     def pairs(self, *, neighbouring, sampling):
         """The pair of one coordinate that moves by all of Δ; it covers both directions."""
         _unsampled(neighbouring, sampling)
-        return pairs.laplace(scale_ratio=self.scale_ratio)
+        return _pair(lambda ratio: pairs.laplace(scale_ratio=ratio), self.scale_ratio)
 
 
 @dataclass(frozen=True)
@@ -233,4 +240,4 @@ class Gaussian:
     def pairs(self, *, neighbouring, sampling):
         """N(μ, 1) and N(0, 1), μ = Δ/σ; it covers both directions."""
         _unsampled(neighbouring, sampling)
-        return pairs.gaussian(noise_multiplier=self.noise_multiplier)
+        return _pair(lambda ratio: pairs.gaussian(noise_multiplier=ratio), self.noise_multiplier)

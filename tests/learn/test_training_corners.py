@@ -1,0 +1,205 @@
+"""Trainings at the edges: nobody drawn, tiny data, odd labels, pure noise, and many of them in one process."""
+
+import gc
+import math
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from privrob.kinds import Streams
+from privrob.learn.batches import as_labels
+from privrob.learn.cells import train_cell
+from privrob.learn.dpsgd import DPSGDSettings, Training, train
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tensors this small only wait for a second one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def data(n=40, test=12, shape=(1, 6, 6), dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(n + test, *shape, generator=generator, dtype=dtype)
+    labels = (images.flatten(1)[:, :3] * 2).argmax(1)
+    return images[:n], labels[:n], images[n:], labels[n:]
+
+
+def settings(**changes):
+    base = {
+        "model": "logistic",
+        "sample_rate": 0.3,
+        "num_steps": 20,
+        "learning_rate": 0.5,
+        "max_grad_norm": 1.0,
+        "noise_multiplier": 0.8,
+    }
+    return DPSGDSettings(**{**base, **changes})
+
+
+def run(chosen, tensors):
+    return list(train(chosen, *tensors, num_classes=3, streams=Streams(0, "edges")))
+
+
+def parameters(training):
+    return [p.detach().clone() for p in training.model.parameters()]
+
+
+# ----------------------------------------------------------------------------------------------------- nobody drawn
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("portion", [1, 1024])
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("rate", [0.0, 0.05])
+def test_empty_draws_keep_the_weights_finite_and_their_kind(rate, private, portion, dtype):
+    kind = {"max_grad_norm": 1.0, "noise_multiplier": 0.8} if private else {"max_grad_norm": math.inf}
+    kind = {"noise_multiplier": 0.0, **kind}
+    chosen = settings(sample_rate=rate, num_steps=100, physical_batch_size=portion, evaluate_every=1, **kind)
+    training = Training(chosen, *data(n=20, dtype=dtype), 3, Streams(0, "edges"))
+    before = parameters(training)
+    rows = list(training.rows())
+    after = parameters(training)
+    assert [(p.dtype, p.shape) for p in after] == [(p.dtype, p.shape) for p in before]
+    assert after[0].dtype == dtype
+    assert all(torch.isfinite(p).all() for p in after)
+    empty = [row for row in rows if row["empty_steps"]]
+    assert len(empty) > 10
+    assert all(row["train_loss"] is None and row["batch_max"] == 0 for row in empty)
+    assert all(math.isfinite(row["train_loss"]) for row in rows if not row["empty_steps"])
+    if rate == 0.0:
+        assert len(empty) == 100
+
+
+# -------------------------------------------------------------------------------------------------------- pure noise
+
+
+@pytest.mark.parametrize("bound", [1.0, 10.0])
+def test_where_gradients_are_zero_the_move_is_noise_over_the_expected_batch_whatever_was_drawn(bound):
+    _, labels, _, _ = data(n=640)
+    blank = torch.zeros(640, 1, 12, 12)  # the weights' gradient is zero, that of the bias is not
+    chosen = settings(
+        sample_rate=0.1, num_steps=120, evaluate_every=1, learning_rate=1.0, max_grad_norm=bound, noise_multiplier=1.0
+    )
+    training = Training(chosen, blank, labels, blank[:0], labels[:0], 3, Streams(0, "edges"))
+    weights, sizes, moves = parameters(training)[0], [], []
+    for row in training.rows():
+        now = parameters(training)[0]
+        moves.append((now - weights).flatten())
+        weights = now
+        sizes.append(row["batch_mean"])
+    moves, sizes = torch.stack(moves).double(), np.array(sizes)
+    assert sizes.max() - sizes.min() > 20
+    small = sizes < np.median(sizes)
+    for part in (moves[small], moves[~small], moves):  # a denominator that is drawn differs by some 15 % between these
+        assert float(part.std()) == pytest.approx(bound / 64, rel=5 / math.sqrt(2 * part.numel()))  # 5 standard errors
+
+
+# ---------------------------------------------------------------------------------------------------------- data sizes
+
+CELL = {
+    "dataset": "synthetic",
+    "num_test": 0,
+    "shape": [1, 4, 4],
+    "model": "logistic",
+    "batch_size": 32,
+    "num_steps": 12,
+    "learning_rate": 0.1,
+    "max_grad_norm": 1.0,
+    "noise_multiplier": 1.0,
+}
+
+
+@pytest.mark.parametrize("portion", [16, 1000])
+@pytest.mark.parametrize("n", [33, 29404])
+def test_an_odd_number_of_records_keeps_its_steps_and_rate(n, portion):
+    last = train_cell({**CELL, "num_records": n, "physical_batch_size": portion}, streams=Streams(0, "edges"))[-1]
+    assert (last["step"], last["num_records"], last["sample_rate"]) == (12, n, 32 / n)
+    assert last["epoch"] == pytest.approx(12 * 32 / n, rel=1e-12)
+    assert last["batch_max"] > 16  # more than fit into one portion of 16
+    assert last["test_accuracy"] is None
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_batch_larger_than_the_data_is_refused_before_the_first_step(n):
+    with pytest.raises(ValueError, match=rf"batch_size must lie in \[0, {n}\], got batch_size=32; there are {n} rec"):
+        train_cell({**CELL, "num_records": n}, streams=Streams(0, "edges"))
+
+
+def test_only_poisson_samples_are_trained_on():
+    for name in ("shuffle", "sampling", "loader"):
+        with pytest.raises(ValueError, match=f"settings must be one of .*'{name}'"):
+            train_cell({**CELL, "num_records": 64, name: "shuffled"}, streams=Streams(0, "edges"))
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([2, 0, 1], dtype=np.uint8),
+        np.array([2, 0, 1], dtype=np.uint16),
+        np.array([2, 0, 1], dtype=">i4"),
+        np.array([1, 0, 2])[::-1],
+        np.array([2, 9, 0, 9, 1])[::2],
+        (2, 0, 1),
+        [np.int8(2), 0, True + 0],
+        torch.tensor([2, 0, 1], dtype=torch.int16),
+    ],
+)
+def test_every_form_of_whole_numbers_is_the_same_labels(labels):
+    got = as_labels("train_labels", labels, num_classes=3)
+    assert got.dtype == torch.int64
+    assert got.tolist() == [2, 0, 1]
+    if isinstance(labels, np.ndarray):
+        got += 1
+        assert labels.tolist() == [2, 0, 1], "a copy"
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", "b"], "test_labels must be whole numbers of an integer type, got dtype <U1"),
+        ([None, 1], "test_labels must be whole numbers of an integer type, got dtype object"),
+        (None, "test_labels must be whole numbers of an integer type, got dtype object"),
+        ([2**70], "test_labels must be whole numbers of an integer type, got dtype object"),
+        ([3.0], "test_labels must be whole numbers of an integer type, got dtype .*float64"),
+        ([1, [2]], "test_labels must have 1 dimension"),
+        (1, "test_labels must have 1 dimension"),
+        ([0, 3], r"test_labels must lie in \[0, 2\], got 3"),
+        ([-1, 0], r"test_labels must lie in \[0, 2\], got -1"),
+    ],
+)
+def test_what_is_no_label_is_refused_by_name(labels, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        as_labels("test_labels", labels, num_classes=3)
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def test_memory_does_not_grow_over_evaluations_and_trainings():
+    process, tensors = psutil.Process(), data(n=64, test=256, shape=(1, 16, 16))
+    chosen = settings(model="tutorial_cnn", num_steps=3)
+    training = Training(chosen, *tensors, 3, Streams(0, "edges"))
+
+    def after(action):
+        resident, alive = [], []
+        for i in range(50):
+            action()
+            resident.append(process.memory_info().rss)
+            if i in (4, 49):
+                gc.collect()
+                alive.append(sum(type(o) in (torch.Tensor, torch.nn.Parameter) for o in gc.get_objects()))
+        return resident, alive
+
+    for action in (training.accuracy, lambda: run(chosen, tensors)):
+        resident, alive = after(action)
+        assert resident[-1] <= 1.05 * resident[4]
+        assert alive[-1] <= alive[0]  # no graph, hook or array outlives its run
