@@ -84,7 +84,8 @@ def by_hand(state, gradients, public):
         inner = gradients @ rows.t()
         rest = gradients - inner @ rows
         return (rows.t() @ clipped(inner, bound).sum(0) + clipped(rest, 0.3 * bound).sum(0)) / expected
-    return clipped(gradients, bound).sum(0) / expected
+    shorter = 0.7 / bound if state.settings.release == "adaptive_clipping" else 1.0
+    return shorter * clipped(gradients, bound).sum(0) / expected
 
 
 @pytest.mark.paper(*ADVANCED)
@@ -128,6 +129,16 @@ def test_the_clipping_norm_moves_by_the_share_of_short_gradients():
     want = before * math.exp(-0.2 * (counted / 12 + 0.5 - 0.6))
     assert state.release.clip_norm == pytest.approx(want, rel=1e-12)
     assert before != 0.7  # it had moved already
+
+
+def test_the_mean_may_be_left_as_long_as_it_is_released():
+    options = {**OPTIONS["adaptive_clipping"], "same_length": False}
+    state = started("adaptive_clipping", steps=0, noise_multiplier=0.0, options=options)
+    other = started("adaptive_clipping", steps=0, noise_multiplier=0.0)
+    for s in (state, other):
+        s.release.clip_norm = 0.35
+    one, two = (flat(s.release.noisy_mean(DRAWN).gradient) for s in (state, other))
+    torch.testing.assert_close(2 * one, two, rtol=1e-12, atol=0)
 
 
 @pytest.mark.paper(*ADVANCED)

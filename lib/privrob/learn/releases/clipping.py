@@ -130,18 +130,25 @@ class AdaptiveClipping(Clipping):
     mechanism: with noise σ_b on the count the sum gets :math:`\sigma_g = (\sigma^{-2} - (2\sigma_b)^{-2})^{-1/2}`, and
     both together are as private as one release at σ.
 
+    The mean is multiplied by the first C over this one, so that the longest step keeps its length: without, a larger C
+    means longer steps, longer steps mean larger gradients, and C runs away.
+
     Paper: dplearn, Advanced topic (Adaptive gradient clipping).
-    Args: target_quantile — γ;  clip_learning_rate — η_C;  count_noise — σ_b as a share of the expected batch.
+    Args: target_quantile — γ;  clip_learning_rate — η_C;  count_noise — σ_b as a share of the expected batch;
+        same_length — False leaves the mean as it is released.
     """
 
     target_quantile: float = 0.5
     clip_learning_rate: float = 0.2
     count_noise: float = 0.05
+    same_length: bool = True
 
     def __post_init__(self):
         checks.probability("target_quantile", self.target_quantile, allow_zero=False, allow_one=False)
         checks.nonnegative("clip_learning_rate", self.clip_learning_rate, finite=True)
         checks.positive("count_noise", self.count_noise, finite=True)
+        if not isinstance(self.same_length, bool):
+            raise TypeError(f"same_length must be True or False, got same_length={self.same_length!r}")
 
     def begin(self, training):
         super().begin(training)
@@ -165,6 +172,9 @@ class AdaptiveClipping(Clipping):
         share = 1 - (sigma / (2 * count_std)) ** 2 if sigma else 1.0  # of 1/σ² that is left for the sum
         self._add_noise(total, sigma / math.sqrt(share) * self.clip_norm)
         step = self._step(total, seen)
+        if self.same_length:
+            for part in step.gradient:
+                part *= self.settings.max_grad_norm / self.clip_norm
         self._add_noise([within], count_std)
         fraction = float(within) / self.expected + 0.5
         self.clip_norm *= math.exp(-self.clip_learning_rate * (fraction - self.target_quantile))
