@@ -95,3 +95,14 @@ def orders(value):
     if not (result > 1).all():
         _fail("orders", "all exceed 1", float(result.min()), "order 1 is the KL divergence: use kl()")
     return result
+
+
+def options(name, value, allowed):
+    """A dict of options by name (None: none), each one of those allowed."""
+    if value is not None and (not isinstance(value, dict) or not all(isinstance(key, str) for key in value)):
+        raise TypeError(f"{name} must be a dict of names and values or None, got {type(value).__name__}")
+    for key in value or {}:
+        if not allowed:
+            raise ValueError(f"{name} must be None or empty here, got {key!r}")
+        choice(name, key, allowed)
+    return value or {}

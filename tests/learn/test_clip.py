@@ -188,6 +188,36 @@ def test_differences_of_two_models_equal_a_loop(name):
     assert float(same.norms.max()) < 1e-7
 
 
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("name", ["dense", "conv", "conv in Gram form", "group norm", "used twice"])
+def test_long_gradients_that_cancel_leave_no_more_than_their_clipped_difference(name, size):
+    """In float32 the sum of a difference keeps the rounding of what cancelled: the norm must cover it."""
+    inputs, targets = example(torch.float32)
+    here = made(name, torch.float32)
+    grads = PerExample(here, loss=lambda out, y: size * functional.cross_entropy(out, y, reduction="none"))
+    there = copy.deepcopy(here)
+    with torch.no_grad():
+        for p in there.parameters():
+            p.mul_(1 + 3e-7)
+    other = PerExample(there, loss=grads.loss)
+    for bound in (1e-3, 1e-6, 1e-9):
+        batch = grads.difference(other, inputs, targets)
+        weights = clip_weights(batch.norms, bound)
+        for i in range(len(inputs)):
+            alone = batch.weighted_sum(torch.where(torch.arange(len(inputs)) == i, weights, 0.0))
+            left = torch.cat([part.double().flatten() for part in alone]).norm()
+            assert float(left) <= bound * (1 + 1e-5)
+
+
+def test_a_weight_below_full_precision_drops_its_gradient():
+    model = nn.Linear(3, 2)
+    inputs = torch.full((1, 3), 1e37)
+    batch = PerExample(model, loss=lambda out, y: out.sum(1))(inputs, torch.zeros(1))
+    for bound in (1e-3, 1e-7, 3e-8):
+        parts = batch.weighted_sum(clip_weights(batch.norms, bound))
+        assert float(torch.cat([p.double().flatten() for p in parts]).norm()) <= bound * (1 + 1e-5)
+
+
 def test_the_gram_form_is_what_few_positions_and_wide_layers_take():
     taken = {}
     for name in ("conv in Gram form", "conv", "sequence in Gram form", "sequence"):

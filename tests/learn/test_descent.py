@@ -64,7 +64,7 @@ def test_step_sizes_go_from_the_first_to_the_final_one_and_stay():
         ({"schedule": "step"}, "schedule"),
         ({"final_learning_rate": -1.0}, "final_learning_rate"),
         ({"decay_steps": 0}, "decay_steps"),
-        ({"noise_stages": ()}, "noise_stages must hold at least one factor"),
+        ({"noise_stages": ()}, "noise_stages must be a list of at least one factor"),
         ({"noise_stages": (1.0, 0.0)}, "noise_stages"),
         ({"release": "trimmed"}, "release"),
     ],

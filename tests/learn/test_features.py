@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import fft as dft
 
+from privrob.accounting.ledger import Ledger
 from privrob.kinds import Streams
 from privrob.learn import cells, datasets, features
 from privrob.learn.datasets import Tensors
@@ -272,3 +273,45 @@ def test_a_cells_history_has_its_features_too():
     assert [(g.sample_rate, g.mechanism.noise_multiplier, n) for g, n in entries] == [(1.0, 7.0, 1), (0.2, 1.0, 4)]
     with pytest.raises(ValueError, match="settings must have sample_rate"):
         cells.history({k: v for k, v in CELL.items() if k != "sample_rate"} | {"batch_size": 10})
+
+
+def test_what_scales_with_sigma_and_what_does_not_are_calibrated_apart():
+    scaling = {**CELL, "release": "variance_reduced", "release_options": {"every": 4, "snapshot_noise": 1.0}}
+    fixed = {**CELL, "features": "pca", "feature_options": {"noise_multiplier": 1.0}}
+    for settings in (scaling, fixed):
+        settings.pop("noise_multiplier")
+        found = cells.calibrated(settings, epsilon=8.0, delta=1e-5)
+        ledger = Ledger(neighbouring="add_remove", sampling="poisson")
+        for guarantee, count in cells.history({**settings, "noise_multiplier": found.noise_multiplier}):
+            ledger.add(guarantee, count)
+        assert 7.9 < ledger.epsilon(1e-5).upper <= 8.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"feature_options": {"noise_multiplier": -4.0}}, "noise_multiplier"),
+        ({"feature_options": {"noise_multiplier": math.nan}}, "noise_multiplier"),
+        ({"feature_options": {"components": 0}}, "components"),
+        ({"feature_options": ["components"]}, "feature_options must be a dict"),
+        ({"features": "scattering", "feature_options": {"groups": 0}}, "groups"),
+        ({"features": "scattering", "feature_options": {"least_variance": -1.0}}, "least_variance"),
+        ({"features": "pretrained", "feature_options": {"num_steps": -1}}, "num_steps"),
+        ({"normalise": "raw"}, "normalise"),
+        ({"model": None}, "model"),
+    ],
+)
+def test_options_are_checked_before_any_data_is_loaded(change, message, monkeypatch):
+    monkeypatch.setattr(datasets, "load", lambda *a, **o: pytest.fail("data was loaded"))
+    with pytest.raises((ValueError, TypeError), match=message):
+        cells.train_cell({**CELL, "features": "pca", **change}, streams=Streams(0))
+    with pytest.raises((ValueError, TypeError), match=message):
+        cells.history({**CELL, "features": "pca", **change})
+
+
+def test_settings_must_be_a_dict_with_a_data_set_and_a_model():
+    with pytest.raises(TypeError, match="settings must be a dict"):
+        cells.train_cell(["dataset"], streams=Streams(0))
+    for name in ("dataset", "model"):
+        with pytest.raises(ValueError, match=f"settings must name a {name}"):
+            cells.train_cell({k: v for k, v in CELL.items() if k != name}, streams=Streams(0))

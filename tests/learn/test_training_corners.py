@@ -11,6 +11,7 @@ import torch
 from privrob.kinds import Streams
 from privrob.learn.batches import as_labels
 from privrob.learn.cells import train_cell
+from privrob.learn.checkpoints import BadCheckpoint
 from privrob.learn.dpsgd import DPSGDSettings, Training, train
 
 
@@ -203,3 +204,65 @@ def test_memory_does_not_grow_over_evaluations_and_trainings():
         resident, alive = after(action)
         assert resident[-1] <= 1.05 * resident[4]
         assert alive[-1] <= alive[0]  # no graph, hook or array outlives its run
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_grad_norm": 1e-300}, "max_grad_norm"),
+        ({"learning_rate": 1e308}, "learning_rate"),
+        ({"noise_stages": 2.0}, "noise_stages must be a list"),
+        ({"hidden": 10, "model": "mlp"}, "hidden must be a list"),
+        ({"release_options": ["rank"]}, "release_options must be a dict"),
+        ({"release_options": 3}, "release_options must be a dict"),
+        ({"physical_batch_size": 10**30}, "physical_batch_size"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(change, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        settings(**change)
+
+
+@pytest.mark.parametrize(
+    ("place", "image", "message"),
+    [
+        (0, lambda x: x * math.nan, "train_images must be finite"),
+        (0, lambda x: x[:, :, :, :0], "train_images must have channels and pixels"),
+        (2, lambda x: x[:, :, :3], "test_images must have the shape of train_images"),
+        (2, lambda x: x.double(), "test_images must have the dtype of train_images"),
+    ],
+)
+def test_images_of_another_kind_are_refused_before_the_first_step(place, image, message):
+    parts = list(data())
+    parts[place] = image(parts[place])
+    with pytest.raises(ValueError, match=message):
+        Training(settings(), *parts, 3, Streams(0))
+
+
+def test_public_records_are_a_pair():
+    with pytest.raises(TypeError, match="public must be"):
+        Training(settings(), *data(), 3, Streams(0), public=data()[0])
+
+
+def test_numbers_of_numpy_are_settings_and_checkpoints_like_pythons(tmp_path):
+    chosen = settings(learning_rate=np.float64(0.5), num_steps=np.int64(4), evaluate_every=2)
+    whole = list(train(chosen, *data(), num_classes=3, streams=Streams(0)))
+    file = tmp_path / "training.pt"
+    part = Training(chosen, *data(), 3, Streams(0), checkpoint=file).rows()
+    next(part)
+    plain = settings(learning_rate=0.5, num_steps=4, evaluate_every=2)
+    assert list(train(plain, *data(), num_classes=3, streams=Streams(0), checkpoint=file)) == whole
+
+
+def test_a_checkpoint_of_another_number_of_classes_is_refused(tmp_path):
+    file = tmp_path / "training.pt"
+    list(train(settings(num_steps=1), *data(), num_classes=3, streams=Streams(0), checkpoint=file))
+    with pytest.raises(BadCheckpoint, match="num_classes"):
+        Training(settings(num_steps=1), *data(), 4, Streams(0), checkpoint=file)
+
+
+def test_a_clipping_norm_that_runs_away_stops_at_its_range():
+    options = {"clip_learning_rate": 1e6, "count_noise": 0.3}
+    state = Training(settings(release="adaptive_clipping", release_options=options), *data(), 3, Streams(0))
+    list(state.rows())
+    assert 1e-12 <= state.release.clip_norm <= 1e12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def train_cell(settings, *, streams, scratch=None):
     Returns: the rows of :func:`privrob.learn.dpsgd.train`, each with what was trained on (``data``, ``num_records``,
         ``sample_rate``).
     """
-    settings = dict(settings)
+    settings = _as_dict(settings)
     own = _checked(settings)
     data = datasets.load(settings["dataset"], **_data_arguments(settings))
     tensors = data.tensors(normalise=settings.get("normalise", "unit"), device=own.get("device", "cpu"))
@@ -76,7 +77,7 @@ def history(settings):
 
     Args: settings — as of :func:`train_cell`, with ``sample_rate``.
     """
-    settings = dict(settings)
+    settings = _as_dict(settings)
     if "sample_rate" not in settings:
         raise ValueError("settings must have sample_rate for the ledger, got none; pass batch_size / num_records")
     own = _checked(settings)
@@ -97,7 +98,7 @@ def calibrated(settings, *, epsilon, delta):
     def of(noise_multiplier):
         return history({**settings, "noise_multiplier": noise_multiplier})
 
-    key = (repr(of(1.0)), epsilon, delta)
+    key = (repr(of(1.0)), repr(of(2.0)), epsilon, delta)  # at two: what scales with σ differs from what doesn't
     if key not in _calibrated:
         _calibrated[key] = calibrate.noise_multiplier_for_history(
             epsilon, delta=delta, history=of, neighbouring="add_remove"
@@ -105,13 +106,23 @@ def calibrated(settings, *, epsilon, delta):
     return _calibrated[key]
 
 
+def _as_dict(settings):
+    if not isinstance(settings, Mapping):
+        raise TypeError(f"settings must be a dict of names and values, got {type(settings).__name__}")
+    return dict(settings)
+
+
 def _checked(settings):
     """The training's own settings; everything is checked before any data is loaded."""
+    for name in ("dataset", "model"):
+        if name not in settings:
+            raise ValueError(f"settings must name a {name}, got {sorted(settings)}")
     allowed = [*_DATA, *_OWN, *(f.name for f in fields(dpsgd.DPSGDSettings))]
     for name in settings:
         checks.choice("settings", name, allowed)
     if ("batch_size" in settings) == ("sample_rate" in settings):
         raise ValueError("settings must have either batch_size or sample_rate, got both or none")
+    checks.choice("normalise", settings.get("normalise", "unit"), ("unit", "standard"))
     for name in ("num_validation", "num_public"):
         checks.integer(name, settings.get(name, 0), low=0)
     if settings.get("public_dataset") and not settings.get("num_public"):

@@ -27,8 +27,9 @@ from torch import nn
 from torch.nn import functional
 
 from privrob import checks
-from privrob.learn.per_layer import Space, layer_of
+from privrob.learn.per_layer import Space, layer_of, reach_of
 
+_CANCELLED = 8  # ulps of the gradients that cancel, added to the norm of their difference
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 
 
@@ -89,7 +90,12 @@ class PerExample:
             if mine in uses or theirs in others:
                 turned = [(entered, -grad, module) for entered, grad, module in others.get(theirs, [])]
                 uses[mine] = uses.get(mine, []) + turned
-        return self._batch(losses, uses, None)
+        batch = self._batch(losses, uses, None)
+        # What rounds away when two long gradients cancel must not come out as a short norm.
+        with torch.no_grad():
+            reach = sum(reach_of(module, pairs, self._owners[module]) for module, pairs in uses.items())
+        batch.norms += _CANCELLED * torch.finfo(losses.dtype).eps * reach
+        return batch
 
     def _batch(self, losses, uses, scales):
         with torch.no_grad():
@@ -157,9 +163,11 @@ class Batch:
         Args: weights — shape (B,), any function of the norms: :func:`clip_weights`, a trimming rule, ones.
         """
         self._still_there()
-        sums = [torch.zeros_like(p) for p in self._source.parameters]
+        sums, weights = [torch.zeros_like(p) for p in self._source.parameters], weights.to(self.losses.dtype)
+        # A weight too small for full precision would let its gradient keep up to twice what it was cut to.
+        weights = torch.where(weights.abs() < torch.finfo(weights.dtype).tiny, 0.0, weights)
         for layer in self._layers:
-            layer.add(sums, weights.to(self.losses.dtype))
+            layer.add(sums, weights)
         return sums
 
     def gradients(self):

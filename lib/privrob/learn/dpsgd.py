@@ -16,6 +16,7 @@ Randomness comes from three named streams: ``init`` (weights), ``batches`` (who 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,9 +78,11 @@ class DPSGDSettings:
         checks.choice("activation", self.activation, models.ACTIVATIONS)
         checks.probability("sample_rate", self.sample_rate, hint="pass batch_size / num_records")
         checks.integer("num_steps", self.num_steps, low=0)
-        checks.nonnegative("learning_rate", self.learning_rate, finite=True)
+        checks.real("learning_rate", self.learning_rate, low=0.0, high=1e30)
         checks.probability("momentum", self.momentum, allow_one=False)
-        checks.positive("max_grad_norm", self.max_grad_norm)
+        least, most = releases.clipping.CLIP_NORMS
+        if self.max_grad_norm != math.inf:
+            checks.real("max_grad_norm", self.max_grad_norm, low=least, high=most, hint="or math.inf: no clipping")
         checks.nonnegative("noise_multiplier", self.noise_multiplier, finite=True)
         if self.noise_multiplier > 0 and math.isinf(self.max_grad_norm):
             raise ValueError(
@@ -89,11 +92,11 @@ class DPSGDSettings:
         checks.choice("optimizer", self.optimizer, descent.OPTIMIZERS)
         checks.choice("schedule", self.schedule, descent.SCHEDULES)
         if self.final_learning_rate is not None:
-            checks.nonnegative("final_learning_rate", self.final_learning_rate, finite=True)
+            checks.real("final_learning_rate", self.final_learning_rate, low=0.0, high=1e30)
         if self.decay_steps is not None:
             checks.integer("decay_steps", self.decay_steps, low=1)
-        if not self.noise_stages:
-            raise ValueError("noise_stages must hold at least one factor, got none")
+        if not isinstance(self.noise_stages, (tuple, list)) or not self.noise_stages:
+            raise ValueError(f"noise_stages must be a list of at least one factor, got {self.noise_stages!r}")
         stages = tuple(checks.positive("noise_stages", f, finite=True) for f in self.noise_stages)
         object.__setattr__(self, "noise_stages", stages)
         releases.make(self.release, self.release_options)
@@ -106,10 +109,12 @@ class DPSGDSettings:
                 raise ValueError(
                     f"hidden must be None for model {self.model!r}, got hidden={self.hidden!r}; it is for 'mlp'"
                 )
+            if not isinstance(self.hidden, (tuple, list)):
+                raise TypeError(f"hidden must be a list of widths, got hidden={self.hidden!r}")
             object.__setattr__(self, "hidden", tuple(checks.integer("hidden", h, low=1) for h in self.hidden))
         if self.evaluate_every is not None:
             checks.integer("evaluate_every", self.evaluate_every, low=1)
-        checks.integer("physical_batch_size", self.physical_batch_size, low=1)
+        checks.integer("physical_batch_size", self.physical_batch_size, low=1, high=2**31)
         resolve_device(self.device)
 
     @property
@@ -211,9 +216,11 @@ class Training:
     ):
         self.settings, self.progress = settings, progress
         self.device = resolve_device(settings.device)
-        num_classes = checks.integer("num_classes", num_classes, low=2)
+        num_classes = self.num_classes = checks.integer("num_classes", num_classes, low=2)
         self.images, self.labels = _part("train", images, labels, num_classes, self.device)
-        self.test_images, self.test_labels = _part("test", test_images, test_labels, num_classes, self.device)
+        self.test_images, self.test_labels = self._like(
+            "test", _part("test", test_images, test_labels, num_classes, self.device)
+        )
         self.public_images, self.public_labels = (None, None) if public is None else self._public(public, num_classes)
         if len(self.images) == 0:
             raise ValueError("train_images must hold at least 1 record, got 0")
@@ -239,11 +246,17 @@ class Training:
             self._restore()
 
     def _public(self, public, num_classes):
-        images, labels = _part("public", *public, num_classes, self.device)
-        if images.shape[1:] != self.images.shape[1:]:
-            shapes = tuple(images.shape[1:]), tuple(self.images.shape[1:])
-            raise ValueError(f"public_images must have the shape of train_images, got {shapes[0]} for {shapes[1]}")
-        return images, labels
+        if not isinstance(public, (tuple, list)) or len(public) != 2:
+            raise TypeError(f"public must be (images, labels) or None, got {type(public).__name__}")
+        return self._like("public", _part("public", *public, num_classes, self.device))
+
+    def _like(self, name, part):
+        """The part, if its images are of the training images' kind."""
+        for what in ("shape", "dtype"):
+            theirs, ours = (getattr(v[:1], what) for v in (part[0], self.images))
+            if theirs[1:] != ours[1:] if what == "shape" else theirs != ours:
+                raise ValueError(f"{name}_images must have the {what} of train_images, got {theirs} for {ours}")
+        return part
 
     def _step(self, indices):
         """One step on the drawn records; what was seen of them."""
@@ -319,9 +332,11 @@ class Training:
         digest = hashlib.sha256()
         public = () if self.public_images is None else (self.public_images, self.public_labels)
         for tensor in (self.images, self.labels, self.test_images, self.test_labels, *public):
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+            digest.update(
+                f"{tuple(tensor.shape)} {tensor.dtype}".encode() + tensor.cpu().contiguous().numpy().tobytes()
+            )
         kept = {k: v for k, v in asdict(self.settings).items() if k not in ("device", "physical_batch_size")}
-        kept = {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
+        kept = json.loads(json.dumps({**kept, "num_classes": self.num_classes}, default=_plain))
         return {"format": _CHECKPOINT, **kept, "streams": repr(streams), "data_sha256": digest.hexdigest()}
 
     def _save(self):
@@ -378,6 +393,11 @@ class _Seen:
         }
 
 
+def _plain(value):
+    """A numpy or other number as Python's own."""
+    return value.item() if hasattr(value, "item") else float(value)
+
+
 def _norms_seen(norms):
     """The middle, the outer deciles and the largest of the gradient norms."""
     names = ("grad_norm_10", "median_grad_norm", "grad_norm_90", "largest_grad_norm")
@@ -393,6 +413,10 @@ def _part(name, images, labels, num_classes, device):
             else type(images).__name__
         )
         raise TypeError(f"{name}_images must be a float tensor (n, channels, height, width), got {kind}")
+    if 0 in images.shape[1:]:
+        raise ValueError(f"{name}_images must have channels and pixels, got shape {tuple(images.shape)}")
+    if not torch.isfinite(images).all():
+        raise ValueError(f"{name}_images must be finite, got NaN or infinity among them")
     labels = as_labels(f"{name}_labels", labels, num_classes=num_classes, device=device)
     if len(images) != len(labels):
         raise ValueError(f"{name}_labels must be as many as {name}_images, got {len(labels)} for {len(images)}")

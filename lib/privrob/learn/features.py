@@ -35,10 +35,10 @@ _AT_ONCE = 500
 def make(name, options):
     """The features of that name, their options checked; None for "none"."""
     kind = FEATURES[checks.choice("features", name, FEATURES)]
-    allowed = [f.name for f in fields(kind)] if kind else []
-    for option in options or {}:
-        checks.choice("feature_options", option, allowed or ["nothing: there are no features"])
-    return kind and kind(**(options or {}))
+    if kind is None:
+        checks.options("feature_options", options, ())
+        return None
+    return kind(**checks.options("feature_options", options, [f.name for f in fields(kind)]))
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class ScatteringFeatures:
     order: int = 2
     groups: int = 27
     least_variance: float = 1e-5
+
+    def __post_init__(self):
+        for name in ("scales", "angles", "order", "groups"):
+            checks.integer(name, getattr(self, name), low=1, high=2 if name == "order" else 1000)
+        checks.positive("least_variance", self.least_variance, finite=True)
 
     cached = True
 
@@ -98,6 +103,11 @@ class PretrainedFeatures:
     model: str = "tutorial_cnn"
     activation: str = "relu"
 
+    def __post_init__(self):
+        if self.num_records is not None:
+            checks.integer("num_records", self.num_records, low=1)
+        self._settings(1.0, "cpu")
+
     cached = True
 
     def fingerprint(self):
@@ -110,6 +120,19 @@ class PretrainedFeatures:
         """Releases that these features make: none of private records."""
         return ()
 
+    def _settings(self, sample_rate, device):
+        return dpsgd.DPSGDSettings(
+            model=self.model,
+            activation=self.activation,
+            sample_rate=sample_rate,
+            num_steps=self.num_steps,
+            learning_rate=self.learning_rate,
+            momentum=0.9,
+            max_grad_norm=math.inf,
+            noise_multiplier=0.0,
+            device=device,
+        )
+
     def both(self, train, test, *, streams):
         public = datasets.load(self.dataset, **self._reduced())
         if public.shape != tuple(train.shape[1:]):
@@ -117,17 +140,7 @@ class PretrainedFeatures:
                 f"dataset of the pretrained features must have images of shape {tuple(train.shape[1:])}, got "
                 f"{self.dataset!r} with {public.shape}; choose another public set"
             )
-        settings = dpsgd.DPSGDSettings(
-            model=self.model,
-            activation=self.activation,
-            sample_rate=min(1.0, 500 / len(public.train_labels)),
-            num_steps=self.num_steps,
-            learning_rate=self.learning_rate,
-            momentum=0.9,
-            max_grad_norm=math.inf,
-            noise_multiplier=0.0,
-            device=str(train.device),
-        )
+        settings = self._settings(min(1.0, 500 / len(public.train_labels)), str(train.device))
         tensors = public.tensors(device=train.device)
         training = dpsgd.Training(settings, *tensors, public.num_classes, Streams(0, "public", self.dataset))
         list(training.rows())
@@ -155,6 +168,10 @@ class PrincipalComponents:
 
     components: int = 60
     noise_multiplier: float = 4.0
+
+    def __post_init__(self):
+        checks.integer("components", self.components, low=1)
+        checks.nonnegative("noise_multiplier", self.noise_multiplier, finite=True)
 
     cached = False
 

@@ -25,6 +25,21 @@ def _squares(tensor):
     return total
 
 
+def reach_of(module, uses, own):
+    """A bound on Σ ‖Gᵢ‖ over the uses of a layer, (B,): how far its gradient can lie before uses cancel."""
+    total = 0.0
+    for entered, grad, owner in uses:
+        if type(module) in (nn.Linear, nn.Conv2d):
+            seen, left = (v.flatten(1).double().norm(dim=1) for v in (entered, grad))
+            if type(module) is nn.Conv2d:  # a pixel is seen by at most so many windows
+                seen = seen * math.sqrt(math.prod(module.kernel_size))
+            total = total + left * (seen + math.sqrt(grad[0].numel()))
+        else:
+            each = _Other(module, [], own, None).pulled(entered, grad, owner)
+            total = total + sum(_squares(g) for g in each.values()).sqrt()
+    return total
+
+
 class Space:
     """One layer's large arrays. Fresh ones at each step would cost more in page faults than the arithmetic on them."""
 
@@ -212,12 +227,12 @@ class _Other(_Layer):
 
     def squares(self):
         with torch.enable_grad():
-            found = [self._pulled(*use) for use in self.uses]
+            found = [self.pulled(*use) for use in self.uses]
         self.each = {name: sum(f[name] for f in found) for name in self.own}
         del self.uses
         return sum(_squares(each) for each in self.each.values())
 
-    def _pulled(self, entered, grad, module):
+    def pulled(self, entered, grad, module):
         values = {name: getattr(module, name).detach() for name in self.own}
 
         def one(entered, grad):

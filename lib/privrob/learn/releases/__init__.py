@@ -43,6 +43,4 @@ RELEASES = {
 def make(name, options):
     """The release of that name, its options checked."""
     kind = RELEASES[checks.choice("release", name, RELEASES)]
-    for option in options or {}:
-        checks.choice("release_options", option, [f.name for f in fields(kind)])
-    return kind(**(options or {}))
+    return kind(**checks.options("release_options", options, [f.name for f in fields(kind)]))

@@ -14,6 +14,8 @@ from privrob.learn.batches import channels_last
 from privrob.learn.clip import PerExample, clip_weights
 from privrob.mechanisms.sampled import gaussian_step
 
+CLIP_NORMS = (1e-12, 1e12)  # beyond, single precision loses the noise or the gradient
+
 
 class Step(NamedTuple):
     """One step's answer, and what was seen on the way (not private): tensors of one value a drawn record, or None."""
@@ -43,6 +45,11 @@ class Clipping:
         self.training, self.settings, self.device = training, training.settings, training.device
         self.clip_norm = self.settings.max_grad_norm
         self.expected = self.settings.sample_rate * len(training.images)  # never the drawn size
+        if 0 < self.expected < 1e-20:
+            raise ValueError(
+                f"sample_rate must be 0, or expect at least 1e-20 records a step, got {self.settings.sample_rate!r} of "
+                f"{len(training.images)} records"
+            )
         self.per_example = PerExample(training.model) if self.settings.clips else None
         self.heard = None  # a test's list: (sum before the noise, its standard deviation)
 
@@ -177,7 +184,9 @@ class AdaptiveClipping(Clipping):
                 part *= self.settings.max_grad_norm / self.clip_norm
         self._add_noise([within], count_std)
         fraction = float(within) / self.expected + 0.5
-        self.clip_norm *= math.exp(-self.clip_learning_rate * (fraction - self.target_quantile))
+        grown = math.log(self.clip_norm) - self.clip_learning_rate * (fraction - self.target_quantile)
+        least, most = (math.log(bound) for bound in CLIP_NORMS)
+        self.clip_norm = math.exp(min(max(grown, least), most))
         return step
 
     def state(self):

@@ -35,7 +35,7 @@ class VarianceReduced(Clipping):
         checks.integer("every", self.every, low=1)
         checks.positive("difference_norm", self.difference_norm, finite=True)
         checks.positive("snapshot_noise", self.snapshot_noise, finite=True)
-        checks.probability("snapshot_rate", self.snapshot_rate, allow_zero=False)
+        checks.real("snapshot_rate", self.snapshot_rate, low=1e-6, high=1.0)
 
     def history(self, settings):
         at = {"sample_rate": self.snapshot_rate}
