@@ -420,7 +420,7 @@ def test_a_training_that_diverges_stops_and_says_what_to_lower(bound):
     chosen = settings(
         model="mlp", hidden=(4,), sample_rate=1.0, max_grad_norm=bound, noise_multiplier=0.0, learning_rate=1e30
     )
-    with pytest.raises(FloatingPointError, match="not finite at step [23]; lower learning_rate"):
+    with pytest.raises(FloatingPointError, match=r"not finite at step [23]; lower learning_rate"):
         run(chosen)
 
 
