@@ -68,7 +68,7 @@ def seed(name, value):
 def choice(name, value, allowed, *, hint=""):
     """One of the allowed values; a close match is offered."""
     allowed = list(allowed)
-    if value not in allowed:
+    if getattr(value, "ndim", 0) or value not in allowed:  # an array is in nothing
         close = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
         _fail(name, f"be one of {allowed}", value, hint or (f"did you mean {close[0]!r}?" if close else ""))
     return value

@@ -209,6 +209,26 @@ def test_long_gradients_that_cancel_leave_no_more_than_their_clipped_difference(
             assert float(left) <= bound * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
+def test_positions_that_cancel_leave_no_more_than_they_are_clipped_to(size):
+    class Differences(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(16, 64, 3, bias=False)
+
+        def forward(self, x):
+            z = self.conv(x)
+            return z[:, :, 0, 0] - z[:, :, 0, 1]
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(1, 16, 3, 1, generator=generator).repeat(1, 1, 1, 4) * size
+    inputs += 1e-3 * torch.randn(1, 16, 3, 4, generator=generator)
+    ramp = torch.arange(1.0, 65.0)
+    batch = PerExample(Differences(), loss=lambda out, y: (out * ramp).sum(1))(inputs, torch.zeros(1))
+    (part,) = batch.weighted_sum(clip_weights(batch.norms, 1.0))
+    assert float(part.double().norm()) <= 1 + 1e-5
+
+
 def test_a_weight_below_full_precision_drops_its_gradient():
     model = nn.Linear(3, 2)
     inputs = torch.full((1, 3), 1e37)

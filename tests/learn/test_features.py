@@ -121,8 +121,8 @@ def tensors(n=20):
     return Tensors(batch, torch.arange(n) % 3, batch[:5] * 0.5, torch.arange(5) % 3)
 
 
-def applied(name, options=None, data=None, sha="a" * 64):
-    return features.apply(name, options, data or tensors(), data_sha256=sha, streams=Streams(0))
+def applied(name, options=None, data=None):
+    return features.apply(name, options, data or tensors(), streams=Streams(0))
 
 
 def test_none_changes_nothing(cache):
@@ -155,7 +155,8 @@ def test_kept_features_are_used_again_and_damaged_ones_are_not(cache, monkeypatc
     file.write_bytes(content)
     assert torch.equal(applied("scattering", {"angles": 2}).test_images, first.test_images)
     assert calls == [1]
-    applied("scattering", {"angles": 2}, sha="b" * 64)  # other data
+    other = tensors()
+    applied("scattering", {"angles": 2}, other._replace(test_images=other.test_images + 0.1))  # other data
     applied("scattering", {"angles": 3})  # another recipe
     assert len(list(cache.iterdir())) == 3
 
@@ -171,15 +172,15 @@ def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path, monkeypatch, cap
 def test_pretrained_features_come_from_a_network_that_never_saw_the_records(cache):
     options = {"dataset": "synthetic", "num_records": 100, "num_steps": 3}
     small = datasets.load("synthetic", num_records=30, seed=5)
-    one = features.apply("pretrained", options, small.tensors(), data_sha256="a" * 64, streams=Streams(0))
+    one = features.apply("pretrained", options, small.tensors(), streams=Streams(0))
     assert one.train_images.shape[0] == 30
     assert one.train_images.shape[2:] == (1, 1)
     torch.testing.assert_close(one.train_images.mean(1), torch.zeros(30, 1, 1), rtol=0, atol=1e-3)
     fewer = small.tensors()
     fewer = fewer._replace(train_images=fewer.train_images[:10], train_labels=fewer.train_labels[:10])
-    two = features.apply("pretrained", options, fewer, data_sha256="b" * 64, streams=Streams(1))
+    two = features.apply("pretrained", options, fewer, streams=Streams(1))
     torch.testing.assert_close(one.train_images[:10], two.train_images, rtol=0, atol=2e-3)
-    other = features.apply("pretrained", {**options, "num_steps": 9}, fewer, data_sha256="b" * 64, streams=Streams(1))
+    other = features.apply("pretrained", {**options, "num_steps": 9}, fewer, streams=Streams(1))
     assert not torch.allclose(other.train_images, two.train_images, atol=1e-2)
 
 
@@ -315,3 +316,15 @@ def test_settings_must_be_a_dict_with_a_data_set_and_a_model():
     for name in ("dataset", "model"):
         with pytest.raises(ValueError, match=f"settings must name a {name}"):
             cells.train_cell({k: v for k, v in CELL.items() if k != name}, streams=Streams(0))
+
+
+def test_a_private_set_is_no_public_one():
+    private = {**CELL, "dataset": "mnist", "shape": None}
+    subspace = {"release": "projected", "num_public": 20}
+    for change in (
+        {**subspace, "public_dataset": "mnist"},
+        {**subspace, "public_dataset": "mnist5k"},
+        {"features": "pretrained", "feature_options": {"dataset": "mnist"}},
+    ):
+        with pytest.raises(ValueError, match="must name another set than the private 'mnist'"):
+            cells.history({**private, **change})

@@ -50,7 +50,6 @@ def train_cell(settings, *, streams, scratch=None):
         settings.get("features", "none"),
         settings.get("feature_options"),
         tensors,
-        data_sha256=data.provenance.sha256,
         streams=streams,
     )
     tensors, public = _set_aside(tensors, data, settings)
@@ -83,6 +82,11 @@ def history(settings):
     own = _checked(settings)
     recipe = features.make(settings.get("features", "none"), settings.get("feature_options"))
     return (*(recipe.history() if recipe else ()), *dpsgd.DPSGDSettings(**own).history())
+
+
+def _family(name):
+    """Sets of the same images have the same one."""
+    return {"mnist5k": "mnist"}.get(name, name)
 
 
 _calibrated = {}
@@ -127,7 +131,13 @@ def _checked(settings):
         checks.integer(name, settings.get(name, 0), low=0)
     if settings.get("public_dataset") and not settings.get("num_public"):
         raise ValueError("num_public must be at least 1 with public_dataset, got none")
-    features.make(settings.get("features", "none"), settings.get("feature_options"))
+    recipe = features.make(settings.get("features", "none"), settings.get("feature_options"))
+    for name, public in (
+        ("public_dataset", settings.get("public_dataset")),
+        ("feature_options", recipe and recipe.public),
+    ):
+        if public and _family(public) == _family(settings["dataset"]) and not _family(public).startswith("synthetic"):
+            raise ValueError(f"{name} must name another set than the private {settings['dataset']!r}, got {public!r}")
     own = {name: value for name, value in settings.items() if name not in (*_DATA, *_OWN)}
     dpsgd.DPSGDSettings(**{"sample_rate": 1.0, **own})
     return own
@@ -160,6 +170,8 @@ def _set_aside(tensors, data, settings):
 
 def _other_set(name, count, data, images):
     other = datasets.load(name, num_records=count)
+    if data.provenance.stand_in and data.provenance.variant.endswith(other.provenance.label.partition(" (")[0]):
+        raise ValueError(f"public_dataset must be another set than the stand-in for the private one, got {name!r}")
     if other.shape != data.shape:
         raise ValueError(f"public_dataset must have images of shape {data.shape}, got {name!r} with {other.shape}")
     tensors = other.tensors(device=images.device)

@@ -27,9 +27,8 @@ from torch import nn
 from torch.nn import functional
 
 from privrob import checks
-from privrob.learn.per_layer import Space, layer_of, reach_of
+from privrob.learn.per_layer import Space, layer_of
 
-_CANCELLED = 8  # ulps of the gradients that cancel, added to the norm of their difference
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 
 
@@ -90,12 +89,7 @@ class PerExample:
             if mine in uses or theirs in others:
                 turned = [(entered, -grad, module) for entered, grad, module in others.get(theirs, [])]
                 uses[mine] = uses.get(mine, []) + turned
-        batch = self._batch(losses, uses, None)
-        # What rounds away when two long gradients cancel must not come out as a short norm.
-        with torch.no_grad():
-            reach = sum(reach_of(module, pairs, self._owners[module]) for module, pairs in uses.items())
-        batch.norms += _CANCELLED * torch.finfo(losses.dtype).eps * reach
-        return batch
+        return self._batch(losses, uses, None)
 
     def _batch(self, losses, uses, scales):
         with torch.no_grad():

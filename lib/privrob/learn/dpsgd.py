@@ -335,7 +335,8 @@ class Training:
             digest.update(
                 f"{tuple(tensor.shape)} {tensor.dtype}".encode() + tensor.cpu().contiguous().numpy().tobytes()
             )
-        kept = {k: v for k, v in asdict(self.settings).items() if k not in ("device", "physical_batch_size")}
+        kept = {k: v for k, v in asdict(self.settings).items() if k != "physical_batch_size"}
+        kept["device"] = self.device.type  # the noise's state is that of its generator
         kept = json.loads(json.dumps({**kept, "num_classes": self.num_classes}, default=_plain))
         return {"format": _CHECKPOINT, **kept, "streams": repr(streams), "data_sha256": digest.hexdigest()}
 

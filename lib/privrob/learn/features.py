@@ -24,7 +24,7 @@ from torch import nn
 
 from privrob import atomic, checks
 from privrob.kinds import Streams
-from privrob.learn import datasets, dpsgd, models
+from privrob.learn import datasets, dpsgd
 from privrob.learn.datasets.manifest import cache_folder
 from privrob.learn.scattering import Scattering
 from privrob.mechanisms.sampled import gaussian_step
@@ -60,7 +60,7 @@ class ScatteringFeatures:
             checks.integer(name, getattr(self, name), low=1, high=2 if name == "order" else 1000)
         checks.positive("least_variance", self.least_variance, finite=True)
 
-    cached = True
+    cached, public = True, None
 
     def fingerprint(self):
         return {}
@@ -109,6 +109,11 @@ class PretrainedFeatures:
         self._settings(1.0, "cpu")
 
     cached = True
+
+    @property
+    def public(self):
+        """The set that must not be the private one."""
+        return self.dataset
 
     def fingerprint(self):
         return {self.dataset: datasets.fingerprint(self.dataset, **self._reduced())}
@@ -173,7 +178,7 @@ class PrincipalComponents:
         checks.integer("components", self.components, low=1)
         checks.nonnegative("noise_multiplier", self.noise_multiplier, finite=True)
 
-    cached = False
+    cached, public = False, None
 
     def fingerprint(self):
         return {}
@@ -203,11 +208,10 @@ FEATURES = {
 }
 
 
-def apply(name, options, tensors, *, data_sha256, streams):
+def apply(name, options, tensors, *, streams):
     """Training and test images replaced by their features.
 
-    Args: tensors — ``datasets.Tensors``;  data_sha256 — of the data set, for the cache;  streams — of which
-        ``features`` is used by ``pca``.
+    Args: tensors — ``datasets.Tensors``;  streams — of which ``features`` is used by ``pca``.
     Returns: Tensors. Features that take long are kept in the cache (in half precision, whether they were there or not).
     """
     recipe = make(name, options)
@@ -215,22 +219,22 @@ def apply(name, options, tensors, *, data_sha256, streams):
         return tensors
     found = None
     if recipe.cached:
-        path = _cache_file(name, recipe, tensors, data_sha256)
+        path = _cache_file(name, recipe, tensors)
         found = _read(path) or _made(path, recipe, tensors, streams)
     train, test = found or recipe.both(tensors.train_images, tensors.test_images, streams=streams)
     device, dtype = tensors.train_images.device, tensors.train_images.dtype
     return tensors._replace(train_images=train.to(device, dtype), test_images=test.to(device, dtype))
 
 
-def _cache_file(name, recipe, tensors, data_sha256):
-    """Named by the recipe, the data, and the code that makes the features."""
-    code = hashlib.sha256()
-    for module in (__file__, dpsgd.__file__, models.__file__, Path(__file__).with_name("scattering.py")):
-        code.update(Path(module).read_bytes())
-    counts = [len(tensors.train_images), len(tensors.test_images)]
-    what = {"recipe": asdict(recipe), "public": recipe.fingerprint(), "data": data_sha256, "counts": counts}
-    key = hashlib.sha256(json.dumps([name, what, code.hexdigest()], sort_keys=True).encode()).hexdigest()
-    return cache_folder() / "features" / f"{name}-{key[:24]}.npz"
+def _cache_file(name, recipe, tensors):
+    """Named by the recipe, the images, and all code that may have a part in the features."""
+    digest = hashlib.sha256(json.dumps([name, asdict(recipe), recipe.fingerprint()], sort_keys=True).encode())
+    here = Path(__file__).parent
+    for module in sorted([*here.glob("*.py"), *here.glob("releases/*.py"), *here.parent.glob("*.py")]):
+        digest.update(module.read_bytes())
+    for images in (tensors.train_images, tensors.test_images):
+        digest.update(f"{tuple(images.shape)} {images.dtype}".encode() + images.cpu().contiguous().numpy().tobytes())
+    return cache_folder() / "features" / f"{name}-{digest.hexdigest()[:24]}.npz"
 
 
 def _read(path):

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 _PATCHES = 2**18  # entries of a convolution's patches taken at once: 1 MB
+_ROUNDED = 8  # ulps of ‖a‖‖∂z‖
 _TINY, _HUGE = 1e-30, 1e30  # squares outside are taken again in float64
 
 
@@ -22,21 +23,6 @@ def _squares(tensor):
     if bad.any():
         rest = flat[bad].double()
         total[bad] = (rest * rest).sum(1)
-    return total
-
-
-def reach_of(module, uses, own):
-    """A bound on Σ ‖Gᵢ‖ over the uses of a layer, (B,): how far its gradient can lie before uses cancel."""
-    total = 0.0
-    for entered, grad, owner in uses:
-        if type(module) in (nn.Linear, nn.Conv2d):
-            seen, left = (v.flatten(1).double().norm(dim=1) for v in (entered, grad))
-            if type(module) is nn.Conv2d:  # a pixel is seen by at most so many windows
-                seen = seen * math.sqrt(math.prod(module.kernel_size))
-            total = total + left * (seen + math.sqrt(grad[0].numel()))
-        else:
-            each = _Other(module, [], own, None).pulled(entered, grad, owner)
-            total = total + sum(_squares(g) for g in each.values()).sqrt()
     return total
 
 
@@ -78,12 +64,14 @@ class _Layer:
     def _gram(self, entered, grad):
         """Squares from products over positions, entered (B, T, D) and grad (B, T, O): T²(D + O) operations, not T·D·O.
 
-        In float64: where positions cancel, rounding must not make a norm come out too small.
+        In float64: where positions cancel, rounding must not make a norm come out too small. The weighted sum is taken
+        in the tensors' own precision and keeps what rounds away there, so as much is added.
         """
         self.entered, self.grad, self.each = entered, grad, None
         left, right = entered.double(), grad.double()
         gram = torch.bmm(left, left.transpose(1, 2)) * torch.bmm(right, right.transpose(1, 2))
-        return gram.sum((1, 2)).clamp_(min=0.0)
+        lost = _ROUNDED * torch.finfo(grad.dtype).eps * left.flatten(1).norm(dim=1) * right.flatten(1).norm(dim=1)
+        return (gram.sum((1, 2)).clamp_(min=0.0).sqrt() + lost).square()
 
     def _weighted(self, weights):
         """Σ wᵢ Gᵢ, shape (O, D)."""
@@ -227,12 +215,12 @@ class _Other(_Layer):
 
     def squares(self):
         with torch.enable_grad():
-            found = [self.pulled(*use) for use in self.uses]
+            found = [self._pulled(*use) for use in self.uses]
         self.each = {name: sum(f[name] for f in found) for name in self.own}
         del self.uses
         return sum(_squares(each) for each in self.each.values())
 
-    def pulled(self, entered, grad, module):
+    def _pulled(self, entered, grad, module):
         values = {name: getattr(module, name).detach() for name in self.own}
 
         def one(entered, grad):

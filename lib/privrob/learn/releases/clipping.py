@@ -69,7 +69,7 @@ class Clipping:
         for part in total:
             part *= 1 / self.expected if self.expected else 0.0
         losses, norms = (torch.cat(v).cpu() if v else None for v in seen)
-        clipped = None if norms is None else norms > (bound or self.clip_norm)
+        clipped = None if norms is None else norms > (self.clip_norm if bound is None else bound)
         return Step(total, losses, norms, clipped)
 
     def _batches(self, indices):
@@ -80,11 +80,12 @@ class Clipping:
 
     def _sum(self, indices, *, take=None, bound=None):
         """Σ clipped gradients, and (losses, norms) of what was drawn."""
+        bound = self.clip_norm if bound is None else bound
         total, seen = [torch.zeros_like(p) for p in self.per_example.parameters], ([], [])
         for images, labels in self._batches(indices):
             batch = (take or self.per_example)(images, labels)
             self._finite(batch.norms)
-            for sum_, part in zip(total, batch.weighted_sum(clip_weights(batch.norms, bound or self.clip_norm))):
+            for sum_, part in zip(total, batch.weighted_sum(clip_weights(batch.norms, bound))):
                 sum_ += part
             seen[0].append(batch.losses)
             seen[1].append(batch.norms)

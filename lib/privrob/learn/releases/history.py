@@ -33,7 +33,7 @@ class VarianceReduced(Clipping):
 
     def __post_init__(self):
         checks.integer("every", self.every, low=1)
-        checks.positive("difference_norm", self.difference_norm, finite=True)
+        checks.real("difference_norm", self.difference_norm, low=1e-9, high=1e9)
         checks.positive("snapshot_noise", self.snapshot_noise, finite=True)
         checks.real("snapshot_rate", self.snapshot_rate, low=1e-6, high=1.0)
 
