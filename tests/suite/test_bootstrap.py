@@ -135,6 +135,18 @@ def test_without_conda_a_venv_gets_the_same_pins(monkeypatch, tmp_path):
     assert asked[1][-len(pins) - 2 : -len(pins)] == ["-c", str(ROOT / ".constraints.txt")]
 
 
+def test_a_venv_that_was_cut_off_before_it_had_pip_is_made_again(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(bootstrap, "call", lambda command, **kwargs: asked.append(list(map(str, command))))
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] && exit 1\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    bootstrap.make_venv(tmp_path / "env")
+    assert [a[1:3] for a in asked] == [["-m", "venv"], ["-m", "pip"]]
+    assert not python.exists(), "what was left of the old one is gone"
+
+
 def test_a_python_that_is_too_old_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(bootstrap.sys, "version_info", (3, 10, 9))
     monkeypatch.setattr(bootstrap.sys, "version", "3.10.9 (main)")

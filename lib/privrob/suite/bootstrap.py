@@ -91,7 +91,8 @@ def call(command, **kwargs):
 def make_venv(folder):
     """A venv with the pins."""
     python = folder / "bin" / "python"
-    if not python.exists() or subprocess.run([python, "-c", ""]).returncode:
+    whole = python.exists() and not subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode
+    if not whole:  # none, of a Python that is gone, or cut off before it had pip
         shutil.rmtree(folder, ignore_errors=True)
         call([sys.executable, "-m", "venv", str(folder)])
     pip = [str(python), "-m", "pip", "--disable-pip-version-check"]

@@ -21,7 +21,8 @@ Runs notebooks of the suite headlessly and leaves executed notebooks, figures, r
   ./run_all.sh sec3_1_dpsgd_mnist -p delta 1e-6  one notebook with a changed parameter: a study, kept out of results/
   ./run_all.sh --list                           notebooks, their parameters and how long they took
 
-Other verbs (each has --help): status, test, lab, site, bench, diff, clean."""
+Other verbs (each has --help): status, test, lab, site, bench, diff, clean.
+The accountant has verbs of its own in the environment: privrob epsilon --help, privrob calibrate --help."""
 
 PRESET_HELP = """\
 presets:
