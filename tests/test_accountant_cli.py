@@ -152,3 +152,11 @@ def test_a_wrong_call_is_refused_with_the_way_out(capsys, words, said):
     assert (status, out) == (2, "")
     assert said in err
     assert err.startswith("refused: ")
+
+
+def test_the_printed_upper_end_is_no_less_than_the_guarantee(capsys):
+    words = ("--batch-size", "600", "--num-records", "50000", "--noise-multiplier", "0.7", "--steps", "3333")
+    out = call(capsys, "epsilon", *words, "--delta", "1e-6")[1]
+    guarantee = float(out.split("= (")[1].split(",")[0])
+    lower, upper = (float(v) for v in out.split("lies in [")[1].split("]")[0].split(", "))
+    assert lower <= guarantee == upper

@@ -87,6 +87,7 @@ def epsilon(argv):
     if a.noise_multiplier is None or steps is None:
         raise ValueError("epsilon needs --noise-multiplier, and --steps or --epochs")
     from privrob.accounting.ledger import Ledger
+    from privrob.kinds import nats
     from privrob.mechanisms.sampled import gaussian_step
 
     ledger = Ledger(neighbouring=a.neighbouring, sampling="poisson", num_records=a.num_records)
@@ -98,7 +99,8 @@ def epsilon(argv):
         return 0
     print(spent)
     if a.accountant == "pld":
-        print(f"ε lies in [{spent.lower:.6g}, {spent.upper:.6g}], certified; the upper end is the guarantee")
+        # the upper end is rounded up, as in the line before
+        print(f"ε lies in [{spent.lower:.6g}, {nats(spent.upper)}], certified; the upper end is the guarantee")
     print("not counted: what choosing settings by their results costs")
     return 0
 
