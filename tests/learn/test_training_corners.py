@@ -7,12 +7,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from trainings import data, settings
 
 from privrob.kinds import Streams
 from privrob.learn.batches import as_labels
 from privrob.learn.cells import train_cell
 from privrob.learn.checkpoints import BadCheckpoint
-from privrob.learn.dpsgd import DPSGDSettings, Training, train
+from privrob.learn.dpsgd import Training, train
 
 
 @pytest.fixture(autouse=True)
@@ -22,25 +23,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def data(n=40, test=12, shape=(1, 6, 6), dtype=torch.float32):
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(n + test, *shape, generator=generator, dtype=dtype)
-    labels = (images.flatten(1)[:, :3] * 2).argmax(1)
-    return images[:n], labels[:n], images[n:], labels[n:]
-
-
-def settings(**changes):
-    base = {
-        "model": "logistic",
-        "sample_rate": 0.3,
-        "num_steps": 20,
-        "learning_rate": 0.5,
-        "max_grad_norm": 1.0,
-        "noise_multiplier": 0.8,
-    }
-    return DPSGDSettings(**{**base, **changes})
 
 
 def run(chosen, tensors):
