@@ -12,7 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrob.accounting import pld, rdp, subsample
+from privrob.accounting import pld, quadrature, rdp, subsample
 from privrob.kinds import NotAvailable
 
 LAWS = settings(derandomize=True, deadline=None, max_examples=40)
@@ -452,7 +452,7 @@ def test_other_arguments_outside_are_named():
 
 
 def test_an_integral_that_does_not_settle_falls_back_to_the_curve_without_sampling(monkeypatch):
-    monkeypatch.setattr(subsample, "_HALVINGS", 2)
-    monkeypatch.setattr(subsample, "_AGREE", -1.0)
+    monkeypatch.setattr(quadrature, "_HALVINGS", 2)
+    monkeypatch.setattr(subsample, "AGREE", -1.0)
     with pytest.warns(UserWarning, match="did not settle"):
         assert curve([2.5], 0.5, 0.1, "remove")[0] == rdp.gaussian([2.5], noise_multiplier=0.1)[0]

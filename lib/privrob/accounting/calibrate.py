@@ -60,11 +60,11 @@ def noise_multiplier_for(
         start = 1.0
         if accountant == "pld":  # a Rényi accountant is fast, and asks for a little more noise than it takes
             by_rdp = _spender(delta, sample_rate, neighbouring, "rdp")
-            start = _least(lambda sigma: by_rdp(sigma, num_steps, 0).upper, target, 1.0, 0.1) / 1.05
+            start = least_noise(lambda sigma: by_rdp(sigma, num_steps, 0).upper, target, 1.0, 0.1) / 1.05
             first = _spender(delta, sample_rate, "remove", accountant)  # the larger direction, as a rule
-            start = _least(lambda sigma: first(sigma, num_steps, _COARSE).upper, target, start, 0.05)
-            start = _least(lambda sigma: first(sigma, num_steps, _FINE).upper, target, start, tolerance)
-        sigma = _least(lambda sigma: spent(sigma, num_steps, _FINE).upper, target, start, tolerance)
+            start = least_noise(lambda sigma: first(sigma, num_steps, _COARSE).upper, target, start, 0.05)
+            start = least_noise(lambda sigma: first(sigma, num_steps, _FINE).upper, target, start, tolerance)
+        sigma = least_noise(lambda sigma: spent(sigma, num_steps, _FINE).upper, target, start, tolerance)
     result = spent(sigma, num_steps, _FINE)
     _within_reach(result, target)
     return Calibrated(sigma, num_steps, result, target, **assumes)
@@ -93,8 +93,8 @@ def noise_multiplier_for_history(epsilon, *, delta, history, neighbouring, toler
             known[sigma, accountant] = Interval(answer.lower, answer.estimate, answer.upper), ledger.num_steps
         return known[sigma, accountant]
 
-    start = _least(lambda sigma: spent(sigma, "rdp")[0].upper, target, 1.0, 0.1) / 1.05
-    sigma = _least(lambda sigma: spent(sigma)[0].upper, target, start, tolerance)
+    start = least_noise(lambda sigma: spent(sigma, "rdp")[0].upper, target, 1.0, 0.1) / 1.05
+    sigma = least_noise(lambda sigma: spent(sigma)[0].upper, target, start, tolerance)
     result, num_steps = spent(sigma)
     _within_reach(result, target)
     return Calibrated(sigma, num_steps, result, target, **_assumed(delta, None, neighbouring, "pld"))
@@ -111,16 +111,29 @@ def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring
     sigma = checks.nonnegative("noise_multiplier", noise_multiplier)
     spent = _spender(delta, sample_rate, neighbouring, accountant)
 
+    def upper(steps):
+        with _without_edge_warnings():
+            return spent(sigma, steps, _FINE).upper
+
+    low = most_steps(upper, target, f"sample_rate={sample_rate!r}, noise_multiplier={sigma!r}")
+    assumes = _assumed(delta, sample_rate, neighbouring, accountant)
+    return Calibrated(sigma, low, spent(sigma, low, _FINE), target, **assumes)
+
+
+def most_steps(epsilon_at, target, told):
+    """The most steps whose ε is at most the target, 0 where one step is too much.
+
+    Args: epsilon_at — steps → ε, non-decreasing;  told — the settings, for an error.
+    """
     misses, low, high, guess = {}, 0, None, 1  # low is kept within, high is not
     while high is None or high - low > 1:
-        with _without_edge_warnings():
-            value = spent(sigma, guess, _FINE).upper
+        value = epsilon_at(guess)
         misses[guess] = math.log(value / target) if value > 0 else -math.inf
         low, high = (guess, high) if value <= target else (low, guess)
         if low > _MOST_STEPS:
             raise ValueError(
                 f"epsilon must be one that up to {_MOST_STEPS:.0e} steps reach, got epsilon={target!r}, "
-                f"which {low:,} steps at sample_rate={sample_rate!r}, noise_multiplier={sigma!r} keep within"
+                f"which {low:,} steps at {told} keep within"
             )
         if high is None:  # ε grows like the root of T at first: a little further than that says
             growth = math.exp(-2.2 * misses[low]) if misses[low] > -2 else 64.0
@@ -130,8 +143,7 @@ def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring
         else:  # a secant on logarithms
             share = misses[low] / (misses[low] - misses[high])
             guess = min(max(int(low * (high / low) ** share), low + 1), high - 1)
-    assumes = _assumed(delta, sample_rate, neighbouring, accountant)
-    return Calibrated(sigma, low, spent(sigma, low, _FINE), target, **assumes)
+    return low
 
 
 def _within_reach(result, target):
@@ -182,7 +194,7 @@ def _spender(delta, sample_rate, neighbouring, accountant):
     return by_rdp
 
 
-def _least(epsilon_at, target, start, close):
+def least_noise(epsilon_at, target, start, close):
     """About the least noise multiplier with ε at most the target: one whose ε lies at most a share ``close`` below it.
 
     Or the end of the search that comes nearest: the smallest where it is enough, the largest where even that isn't.

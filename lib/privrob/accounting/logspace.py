@@ -65,6 +65,17 @@ def log_normal_interval(lower, upper):
     return log_diff_exp(log_right, np.minimum(log_ndtr(left), log_right))  # neighbouring floats may be out of order
 
 
+def log_sampled_ratio(loss, sample_rate):
+    r"""Loss on a Poisson sample, from the loss x without sampling; keeps its digits near 0 and where it is huge.
+
+    .. math:: \log(1 - q + q e^{x})
+    """
+    rise = np.maximum(loss, 0.0)
+    over = np.logaddexp(np.log1p(-sample_rate) - rise, np.log(sample_rate) + (loss - rise))
+    shift = sample_rate * np.expm1(np.minimum(loss, 600.0))
+    return np.where((shift < -0.5) | (loss > 600.0), over + rise, np.log1p(np.maximum(shift, -0.5)))
+
+
 def mills(x):
     r"""Mills' ratio of the standard Normal.
 

@@ -14,19 +14,23 @@ are halved until two halves agree with their whole.
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 from scipy.special import expit, gammaln, logsumexp, xlog1py
 
 from privrob import checks
 from privrob.accounting import rdp
-from privrob.accounting.logspace import LOG_SQRT_2PI, log1mexp, log_power_excess, log_power_excess_over_ratio
+from privrob.accounting.logspace import (
+    LOG_SQRT_2PI,
+    log1mexp,
+    log_power_excess,
+    log_power_excess_over_ratio,
+    log_sampled_ratio,
+)
+from privrob.accounting.quadrature import AGREE, log_integral
 from privrob.kinds import Neighbouring, NotAvailable
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _REACH = np.array([0.0, 2.0, 5.0, 11.0, 40.0])  # panel edges on either side of a peak, in its widths
-_AGREE = 1e-10  # panels that agree to this with their halves have halves good to rounding
 _HALVINGS = 60
 _FARTHEST = 1e12  # a peak farther out than this, in noise standard deviations, is not looked for
 _TERMS_GAUSSIAN, _TERMS_GENERAL = 128, 1024  # largest orders whose moment is a sum
@@ -187,74 +191,38 @@ def _log_binomial(orders, q, log_gain):
 
 def _log_excess(s, q, mu, direction):
     """log of (moment − 1)/s at each s ≥ 0 (at 0, of the KL divergence), q inside (0, 1)."""
-    centres, widths = _peaks(s, q, mu, direction)
+    centres, widths = peaks(s, math.log(q) - math.log1p(-q), mu, direction)
     reach = np.append(_REACH, max(200.0, 10 / math.sqrt(mu)))  # a flat top of two merging peaks may be so wide
     reach = np.concatenate([-reach[:0:-1], reach])
     edges = np.sort((centres[..., None] + widths[..., None] * reach).reshape(s.size, -1), axis=1)
-    which, column = np.nonzero(np.diff(edges) > 0)
-    left, right = edges[which, column], edges[which, column + 1]
 
     # Means under P, of both integrands over L: so that 1/L and the density don't cancel.
-    def excess(ratio, s):
-        return log_power_excess_over_ratio(ratio, s) if direction == "remove" else log_power_excess(-ratio, s)
-
-    def panels(which, left, right):
-        """log integrand at the nodes, shape (panels, nodes)."""
-        z = (left + right)[:, None] / 2 + ((right - left) / 2)[:, None] * _NODES
+    def integrand(which, z):
         ratio, log_p = _log_densities(q, mu, z)
-        return log_p + excess(ratio, s[which][:, None])
+        order = s[which][:, None]
+        excess = log_power_excess_over_ratio(ratio, order) if direction == "remove" else log_power_excess(-ratio, order)
+        return log_p + excess
 
-    def integrals(logs, which, left, right):
-        return (right - left) / 2 * (np.exp(np.minimum(logs - peak[which][:, None], 600.0)) @ _WEIGHTS)
-
-    logs = panels(which, left, right)
-    peak = np.full(s.size, -1e300)
-    np.maximum.at(peak, which, logs.max(axis=1))
-    whole = integrals(logs, which, left, right)
-    done = np.zeros(s.size)
     # Rounding in the sum of the two logarithms is that of the larger.
-    tolerance = _AGREE + 64 * _EPS * np.max(np.abs(centres), axis=1) ** 2
-    for _ in range(_HALVINGS):
-        total = done + np.bincount(which, whole, s.size)
-        small = whole <= 1e-18 * total[which]
-        done += np.bincount(which[small], whole[small], s.size)
-        which, left, right, whole = which[~small], left[~small], right[~small], whole[~small]
-        if not which.size:
-            break
-        middle = (left + right) / 2
-        twice = np.concatenate([which, which])
-        starts, ends = np.concatenate([left, middle]), np.concatenate([middle, right])
-        halves = integrals(panels(twice, starts, ends), twice, starts, ends)
-        both = halves[: which.size] + halves[which.size :]
-        fine = np.abs(both - whole) <= (tolerance * total)[which]
-        both = np.where(tolerance[which] > 1e-3, np.maximum(both, whole), both)  # all rounding: take the safe side
-        done += np.bincount(which[fine], both[fine], s.size)
-        again = np.concatenate([~fine, ~fine])
-        which, left, right, whole = twice[again], starts[again], ends[again], halves[again]
-    if which.size:
-        warnings.warn("some Rényi divergences did not settle: the curve without sampling stands in", stacklevel=3)
-        done[np.unique(which)] = np.inf
-    with np.errstate(divide="ignore"):
-        return peak + np.log(done) - LOG_SQRT_2PI
+    tolerance = AGREE + 64 * _EPS * np.max(np.abs(centres), axis=1) ** 2
+    found = log_integral(integrand, edges, tolerance=tolerance, stands_in="the curve without sampling")
+    return found - LOG_SQRT_2PI
 
 
 def _log_densities(q, mu, z):
-    """log L at z, with all its digits where it is near 0 and where it is huge, and log of P's density · √(2π)."""
+    """log L at z, and log of P's density · √(2π)."""
     u = mu * (z - mu / 2)
     rise = np.maximum(u, 0.0)
     over = np.logaddexp(math.log1p(-q) - rise, math.log(q) + (u - rise))
-    shift = q * np.expm1(np.minimum(u, 600.0))
-    ratio = np.where((shift < -0.5) | (u > 600.0), over + rise, np.log1p(np.maximum(shift, -0.5)))
-    return ratio, over - np.where(u > 0, z - mu, z) ** 2 / 2
+    return log_sampled_ratio(u, q), over - np.where(u > 0, z - mu, z) ** 2 / 2
 
 
-def _peaks(s, q, mu, direction):
+def peaks(s, log_odds, mu, direction):
     """Where the integrand may have a peak, and how wide it is there; shapes (k, m).
 
     L's logarithm bends at one place, from flat to a slope of μ; its slope is μ·expit. A peak of z ↦ p log L − z²/2 is a
     fixed point of z ↦ p·μ·expit. For p > 1 there may be two, none narrower than a Normal; for p < 0 one, and narrower.
     """
-    log_odds = math.log(q) - math.log1p(-q)
 
     def climb(z):
         return expit(mu * (z - mu / 2) + log_odds)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from privrob import checks
-from privrob.accounting import gdp, pairs, rdp
+from privrob.accounting import gdp, pairs, pld, rdp, subsample
 from privrob.kinds import Interval, Neighbouring, NotAvailable, Sampling
 
 
@@ -241,3 +241,13 @@ class Gaussian:
         """N(μ, 1) and N(0, 1), μ = Δ/σ; it covers both directions."""
         _unsampled(neighbouring, sampling)
         return _pair(lambda ratio: pairs.gaussian(noise_multiplier=ratio), self.noise_multiplier)
+
+    def sampled_rdp(self, orders, *, sample_rate, neighbouring):
+        """Rényi curve on a Poisson sample, exact: :func:`privrob.accounting.subsample.sampled_gaussian`."""
+        how = {"sample_rate": sample_rate, "neighbouring": neighbouring}
+        return subsample.sampled_gaussian(orders, noise_multiplier=self.noise_multiplier, **how)
+
+    def sampled_epsilon(self, count, delta, *, sample_rate, neighbouring):
+        """ε of so many steps on Poisson samples: :func:`privrob.accounting.pld.sampled_gaussian`."""
+        how = {"sample_rate": sample_rate, "num_steps": count, "delta": delta, "neighbouring": neighbouring}
+        return pld.sampled_gaussian(noise_multiplier=self.noise_multiplier, **how)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privrob import checks
-from privrob.accounting import pairs, pld, subsample
+from privrob.accounting import pairs, subsample
 from privrob.kinds import Guarantee, Neighbouring, NotAvailable, Sampling
 from privrob.mechanisms.noise import Gaussian
 
@@ -48,15 +48,10 @@ class PoissonSampled:
         return self.mechanism.release(data[drawn].sum(axis=0), rng=rng)
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Rényi curve in nats, shape (k,): exact for the Gaussian, an upper bound for others."""
+        """Rényi curve in nats, shape (k,): exact where the mechanism states it on samples, else an upper bound."""
         _directions(neighbouring, sampling)
-        if isinstance(self.mechanism, Gaussian):
-            return subsample.sampled_gaussian(
-                orders,
-                sample_rate=self.sample_rate,
-                noise_multiplier=self.mechanism.noise_multiplier,
-                neighbouring=neighbouring,
-            )
+        if hasattr(self.mechanism, "sampled_rdp"):
+            return self.mechanism.sampled_rdp(orders, sample_rate=self.sample_rate, neighbouring=neighbouring)
 
         def at(order):
             return float(self.mechanism.rdp([float(order)], neighbouring=neighbouring, sampling="none")[0])
@@ -79,17 +74,14 @@ class PoissonSampled:
         return pairs.compose([(self.pairs(neighbouring=neighbouring, sampling=sampling), 1)], delta=delta)
 
     def composed_epsilon(self, count, delta, *, neighbouring, sampling):
-        """The smallest ε of so many steps: for the Gaussian, by the accountant made for it."""
+        """The smallest ε of so many steps, where the mechanism has an accountant of its own for them."""
         _directions(neighbouring, sampling)
-        if not isinstance(self.mechanism, Gaussian):
-            raise NotAvailable("only the sampled Gaussian has an accountant of its own; compose pairs")
-        return pld.sampled_gaussian(
-            sample_rate=self.sample_rate,
-            noise_multiplier=self.mechanism.noise_multiplier,
-            num_steps=count,
-            delta=delta,
-            neighbouring=neighbouring,
-        )
+        if not hasattr(self.mechanism, "sampled_epsilon"):
+            raise NotAvailable(
+                f"{type(self.mechanism).__name__} has no accountant of its own for samples; compose pairs"
+            )
+        how = {"sample_rate": self.sample_rate, "neighbouring": neighbouring}
+        return self.mechanism.sampled_epsilon(count, delta, **how)
 
 
 def gaussian_step(*, sample_rate, noise_multiplier):

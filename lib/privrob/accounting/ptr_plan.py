@@ -1,0 +1,213 @@
+"""Planning with Propose-Test-Release: how many steps a budget pays for, and the noise or the τ that steps need.
+
+Every answer keeps within the budget by the accountant that was asked, and says what it spends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from privrob import checks
+from privrob.accounting import calibrate, pairs, ptr, ptr_bounds, rdp
+from privrob.accounting.unions import Envelope
+from privrob.kinds import Interval
+
+ACCOUNTANTS = ("pld", "rdp", "hybrid", "theorem_4_4", "black_box", "direct")
+_POINTS = 2**17
+_CONVERSION = "balle2020"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings and a number of steps that keep within a target: ``epsilon.upper`` is at most ``target``."""
+
+    settings: ptr.Settings
+    sample_rate: float
+    num_steps: int
+    epsilon: Interval
+    target: float
+    delta: float
+    accountant: str
+    neighbouring: str
+    tuning_counted: bool = False
+
+
+def orders(*, settings, sample_rate, neighbouring):
+    """Rényi orders for Propose-Test-Release: those of every accountant, and more where the bad branch sets in: its
+    moment grows so fast in the order that the best one lies just below."""
+    tried = np.union1d(rdp.default_orders(), np.linspace(1.5, 24, 91))
+    how = {"settings": settings, "sample_rate": sample_rate, "neighbouring": neighbouring}
+    finer = tried
+    for _ in range(4):
+        fails, bounded = (ptr.renyi(finer, case=case, **how) for case in ptr.CASES)
+        above = np.flatnonzero(fails > bounded)
+        if not above.size or not above[0]:
+            break
+        finer = np.linspace(finer[above[0] - 1], finer[above[0]], 12)
+        tried = np.union1d(tried, finer)
+    return tried
+
+
+def spender(accountant, *, settings, sample_rate, delta, neighbouring, tolerance=1e-4):
+    """A function of a number of steps that gives the :class:`Interval` of ε by one accountant.
+
+    ``pld`` (tight), ``rdp`` (exact curve, :func:`privrob.accounting.ptr.renyi`), ``hybrid``, and as the document does
+    it: ``theorem_4_4`` (within its conditions: infinite outside them), ``black_box`` and ``direct``.
+    """
+    checks.choice("accountant", accountant, ACCOUNTANTS)
+    how = {"settings": settings, "sample_rate": sample_rate}
+    if accountant == "pld":
+        return _by_pairs(delta, neighbouring, tolerance, **how)
+    if accountant == "direct":
+        return lambda steps: _upper(ptr_bounds.theorem_4_2_composed(steps, delta, **how) if steps else 0.0)
+    tried, charged = orders(neighbouring=neighbouring, **how), 0.0
+    if accountant == "rdp":
+        curve = ptr.renyi(tried, neighbouring=neighbouring, **how)
+    elif accountant == "hybrid":
+        curve, charged = ptr_bounds.hybrid(tried, neighbouring=neighbouring, **how)
+    else:
+        curve = {"theorem_4_4": ptr_bounds.theorem_4_4, "black_box": ptr_bounds.black_box}[accountant](tried, **how)
+
+    def by_rdp(steps):
+        left = delta + math.expm1(steps * math.log1p(-charged)) if charged else delta
+        if left <= 0:
+            return _upper(math.inf)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rdp.OrderEdgeWarning)
+            total = rdp.compose([curve], [steps])
+            return _upper(rdp.epsilon_of(left, orders=tried, rdp=total, conversion=_CONVERSION).epsilon)
+
+    return by_rdp
+
+
+def _upper(epsilon):
+    return Interval(0.0, epsilon, epsilon)
+
+
+def _by_pairs(delta, neighbouring, tolerance, *, settings, sample_rate):
+    """The upper ends alone, from one set of pairs."""
+    cases = settings.case_pairs().values()
+    relations = ptr._directions(neighbouring) if sample_rate < 1 else ("remove",)
+    wholes = [Envelope(tuple(pair.sampled(sample_rate, neighbouring=d) for pair in cases)) for d in relations]
+
+    def spent(steps):
+        how = {"delta": delta, "tolerance": tolerance, "points": _POINTS}
+        ends = [pairs.compose([(whole, steps)], **how) for whole in wholes] if steps else []
+        return _upper(max((end.upper for end in ends), default=0.0))
+
+    return spent
+
+
+def num_steps_for(epsilon, *, delta, settings, sample_rate, neighbouring, accountant="pld") -> Plan:
+    """The most steps that spend at most ε; 0 where one step is too much.
+
+    Args: epsilon — target, above 0;  delta — in (0, 1);  settings — :class:`privrob.accounting.ptr.Settings`;
+        sample_rate — q in (0, 1];  neighbouring — ``add``, ``remove`` or ``add_remove``;
+        accountant — one of :data:`ACCOUNTANTS`, see :func:`spender`.
+    """
+    target, delta = _budget(epsilon, delta)
+    q = checks.probability("sample_rate", sample_rate, allow_zero=False, hint="pass batch_size / num_records")
+    spent = spender(accountant, settings=settings, sample_rate=q, delta=delta, neighbouring=neighbouring)
+    told = f"sample_rate={q!r}, settings={settings!r}"
+    steps = calibrate.most_steps(lambda steps: spent(steps).upper, target, told)
+    return Plan(settings, q, steps, spent(steps), target, delta, accountant, str(neighbouring))
+
+
+def noise_multiplier_for(
+    epsilon,
+    *,
+    delta,
+    sensitivity_bound,
+    scale_ratio,
+    test_failure,
+    sample_rate,
+    num_steps,
+    neighbouring,
+    tolerance=1e-3,
+) -> Plan:
+    """The least noise multiplier σ₁, with σ₂ = τσ₁, at which so many steps spend at most ε.
+
+    Args: sensitivity_bound — τ / global sensitivity, in (0, 1];  scale_ratio — b;  test_failure — δ₀;
+        num_steps — T, at least 1;  tolerance — relative, of the noise multiplier;  the others as above.
+    Raises: ValueError — where the test alone spends more than the target, whatever the noise.
+    """
+    target, delta = _budget(epsilon, delta)
+    num_steps = checks.integer("num_steps", num_steps, low=1)
+    rest = {"sensitivity_bound": sensitivity_bound, "scale_ratio": scale_ratio, "test_failure": test_failure}
+
+    def settings_at(noise):
+        return ptr.Settings.of(noise_multiplier=noise, **rest)
+
+    def spent(noise, accountant):
+        how = {"settings": settings_at(noise), "sample_rate": sample_rate, "delta": delta}
+        return spender(accountant, neighbouring=neighbouring, tolerance=0.1 * tolerance, **how)(num_steps)
+
+    least = spent(1e6, "hybrid").upper
+    if least > target:
+        least = spent(1e6, "pld").upper
+        if least > target:
+            raise ValueError(
+                f"epsilon must be above {least:.6g}, what {num_steps} tests with scale_ratio={scale_ratio!r} and "
+                f"test_failure={test_failure!r} spend by themselves, got epsilon={target!r}; raise scale_ratio"
+            )
+    start = calibrate.least_noise(lambda noise: spent(noise, "hybrid").upper, target, 1.0, 0.05)
+    noise = calibrate.least_noise(lambda noise: spent(noise, "pld").upper, target, start, tolerance)
+    result = spent(noise, "pld")
+    return Plan(settings_at(noise), sample_rate, num_steps, result, target, delta, "pld", str(neighbouring))
+
+
+def sensitivity_bound_for(
+    epsilon, *, delta, noise_multiplier, scale_ratio, test_failure, sample_rate, num_steps, neighbouring, tolerance=1e-3
+) -> Plan:
+    """The smallest τ, hence the least noise σ₂ = τσ₁ on the robust statistic, at which so many steps spend at most ε.
+
+    Args: noise_multiplier — σ₁;  tolerance — relative, of τ, from 1e-6 to 1;  the others as above.
+    Raises: ValueError — where τ = 1 spends more than the target.
+    """
+    target, delta = _budget(epsilon, delta)
+    num_steps = checks.integer("num_steps", num_steps, low=1)
+    rest = {"noise_multiplier": noise_multiplier, "scale_ratio": scale_ratio, "test_failure": test_failure}
+
+    def plan(log_bound):
+        settings = ptr.Settings.of(sensitivity_bound=math.exp(log_bound), **rest)
+        how = {"settings": settings, "sample_rate": sample_rate, "delta": delta, "neighbouring": neighbouring}
+        spent = spender("pld", **how)(num_steps)
+        return Plan(settings, sample_rate, num_steps, spent, target, delta, "pld", str(neighbouring))
+
+    low, high, best = math.log(1e-6), 0.0, plan(0.0)
+    if best.epsilon.upper > target:
+        raise ValueError(
+            f"epsilon must be at least {best.epsilon.upper:.6g}, what τ = 1 spends, got epsilon={target!r}; "
+            "raise noise_multiplier or scale_ratio, or take fewer steps"
+        )
+    while high - low > tolerance:
+        middle = (low + high) / 2
+        found = plan(middle)
+        low, high, best = (low, middle, found) if found.epsilon.upper <= target else (middle, high, best)
+    return best
+
+
+def gaussian_equivalent(plan):
+    """The noise multiplier of a plain Gaussian step that spends as much in as many steps: what the test costs.
+
+    Two methods are aligned in privacy when one has this noise multiplier and the other the plan's.
+    """
+    how = {"delta": plan.delta, "sample_rate": plan.sample_rate, "num_steps": plan.num_steps}
+    return calibrate.noise_multiplier_for(plan.epsilon.upper, neighbouring=plan.neighbouring, **how)
+
+
+def with_settings(plan, **changes):
+    """The plan's settings with some of them changed."""
+    return dataclasses.replace(plan.settings, **changes)
+
+
+def _budget(epsilon, delta):
+    return (
+        checks.positive("epsilon", epsilon, finite=True),
+        checks.probability("delta", delta, allow_zero=False, allow_one=False),
+    )
