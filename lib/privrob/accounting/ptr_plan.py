@@ -211,3 +211,28 @@ def _budget(epsilon, delta):
         checks.positive("epsilon", epsilon, finite=True),
         checks.probability("delta", delta, allow_zero=False, allow_one=False),
     )
+
+
+def drawn(number, *, rng):
+    """Settings and sampling rates for checks, extremes included: each range is drawn evenly in the logarithm, and one
+    in eight of the values lies at one of its ends.
+
+    Args: number — how many;  rng — numpy generator.
+    Returns: list of (:class:`privrob.accounting.ptr.Settings`, sample rate, number of steps).
+    """
+    ranges = {
+        "noise_multiplier": (0.3, 1000.0),
+        "sensitivity_bound": (0.05, 1.0),
+        "scale_ratio": (0.1, 100.0),
+        "test_failure": (1e-12, 0.4),
+    }
+
+    def draw(low, high):
+        value = math.exp(rng.uniform(math.log(low), math.log(high)))
+        return float(rng.choice([low, high])) if rng.random() < 1 / 8 else value
+
+    results = []
+    for _ in range(checks.integer("number", number, low=1)):
+        settings = ptr.Settings.of(**{name: draw(*ends) for name, ends in ranges.items()})
+        results.append((settings, draw(1e-6, 1.0), round(draw(1, 1e5))))
+    return results
