@@ -66,7 +66,7 @@ def test_trimmed_sum_moves_by_the_norm_that_theorem_5_1_names(num_trimmed):
 @pytest.mark.parametrize("universe", NUMBERS)
 @pytest.mark.parametrize("statistic", RANKED)
 def test_ranked_statistics_know_their_local_sensitivity_and_margin(statistic, universe):
-    bounds = (0.0, 1.0, 1.5, 2.0, 3.0, 6.0, 9.9)
+    bounds = (0.0, 1.0, 1.5, 2.0, 3.0, 6.0, 9.9, 10.0)
     assert compare(statistic, universe, 10, 4, bounds) == 252  # all of up to five numbers
 
 
@@ -90,6 +90,7 @@ def test_margins_of_larger_data_are_the_least_cost_over_pairs_of_end_points(stat
             assert statistic.local_sensitivity(data, edits=edits) == gap[cost <= edits].max(initial=0)
         for bound in (0.01, 0.3, 1.0, 4.0, 9.0):
             assert statistic.safety_margin(data, bound=bound) == cost[gap > bound].min()
+        assert statistic.safety_margin(data, bound=HIGH - LOW) == math.inf
 
 
 def a_statistic(draw):

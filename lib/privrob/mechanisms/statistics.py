@@ -214,13 +214,10 @@ class Median(_Ranked):
         """LS^(r): the largest :math:`x_{(j)} - x_{(i)}` that r edits turn into the central gap.
 
         That takes j−i−1 removals, which leave i points left and n−j+1 right, and then as many edits as the right is
-        ahead by more than one, or behind: max(j−i−1, n−2i−1, 2j−n−2) edits in all. Each i has its largest j.
+        ahead by more than one, or behind: max(n−2i−1, 2j−n−2) edits in all. So i and j are bounded one by one.
         """
         n = len(padded) - 2
-        i = np.arange(max(0, (n - edits) // 2), n + 1)
-        j = np.minimum(min(n + 1, (n + 2 + edits) // 2), i + 1 + edits)
-        i, j = i[j > i], j[j > i]
-        return float((padded[j] - padded[i]).max())
+        return float(padded[min(n + 1, (n + 2 + edits) // 2)] - padded[max(0, (n - edits) // 2)])
 
     def _most(self, n):
         """Edits that suffice for every local sensitivity: remove all."""
