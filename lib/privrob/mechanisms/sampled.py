@@ -26,6 +26,8 @@ def _directions(neighbouring, sampling):
 class PoissonSampled:
     """Each record is drawn with probability q, by itself; the mechanism answers the sum over those drawn.
 
+    A mechanism that ``takes_records``, such as Propose-Test-Release, gets the drawn rows themselves.
+
     Paper: dplearn, Amplification by Sub-sampling.
     Assumes: a record's contribution to the sum is within the mechanism's sensitivity, and 0 when it isn't drawn.
     Args: mechanism — answers without sampling, such as :class:`Gaussian`;  sample_rate — q in [0, 1].
@@ -40,12 +42,14 @@ class PoissonSampled:
         checks.probability("sample_rate", self.sample_rate, hint="pass batch_size / num_records")
 
     def release(self, data, *, rng):
-        """The noisy sum over a sample of the rows of ``data`` (one record's contribution each, shape (n, …))."""
+        """The mechanism's answer on a sample of the rows of ``data`` (one record each, shape (n, …)): on their sum, or
+        on the rows where it takes records."""
         data = checks.array("data", data)
         if data.ndim == 0:
             raise ValueError("data must have one row a record, got a single number")
-        drawn = rng.random(len(data)) < self.sample_rate
-        return self.mechanism.release(data[drawn].sum(axis=0), rng=rng)
+        drawn = data[rng.random(len(data)) < self.sample_rate]
+        takes_records = getattr(self.mechanism, "takes_records", False)
+        return self.mechanism.release(drawn if takes_records else drawn.sum(axis=0), rng=rng)
 
     def rdp(self, orders, *, neighbouring, sampling):
         """Rényi curve in nats, shape (k,): exact where the mechanism states it on samples, else an upper bound."""
