@@ -55,4 +55,6 @@ def mean_sensitivity(dimension, *, num_records, max_norm, neighbouring, clipping
     Returns: the exact value.
     """
     replace = Neighbouring.of(neighbouring) is Neighbouring.REPLACE
-    return _diameter(dimension, max_norm, clipping) / checks.integer("num_records", num_records, low=1 if replace else 2)
+    return _diameter(dimension, max_norm, clipping) / checks.integer(
+        "num_records", num_records, low=1 if replace else 2
+    )
