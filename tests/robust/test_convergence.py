@@ -141,6 +141,10 @@ def test_the_printed_conditions_are_strict_where_they_must_be():
     assert not half.conditions["minority"]
     assert half.limit == math.inf
     assert largest_learning_rate(**{**{k: SETTING[k] for k in keys}, "num_corrupted": 20}, form="as_printed") == 0.0
+    highest = largest_learning_rate(**{k: SETTING[k] for k in keys})
+    assert highest == pytest.approx(2 / 36, rel=1e-15)  # 2/(β(n − F)), and there the sound bound stops too
+    assert convergence_bound(**{**SETTING, "learning_rate": highest}).limit == math.inf
+    assert convergence_bound(**{**SETTING, "learning_rate": highest * 0.999}).limit < math.inf
 
 
 @THEOREM
@@ -341,6 +345,28 @@ def test_honest_noise_has_the_stated_mean_and_size_and_runs_repeat():
         assert (again.squared_distance == got.squared_distance).all()
         longest = 0.5 if rare_prob is None else 0.5 * math.sqrt(0.85 / 0.15)
         assert got.largest_norm == pytest.approx(longest, rel=1e-12)
+
+
+@THEOREM
+@pytest.mark.parametrize(("tau", "rate", "std"), [(2.4, 0.01, 0.7), (1e-6, 0.01 * 36 / 40, 1.3)])
+def test_each_routine_adds_its_own_noise(tau, rate, std):
+    # honest gradients are 1e-3 long at the start, so that the first test fails for the small τ
+    setting = {**SETTING, "gradient_std": 1e-3, "noise_std": 1.3}
+    how = {**RUN, "attack": "none", "sensitivity_bound": tau, "start_distance": 0.0, "num_steps": 1, "radius": None}
+    got = simulate(**setting, **{**how, "num_replicas": 20_000}, rng=rng(2))
+    want = 3 * (rate * std) ** 2 + rate**2 * 40 * 1e-6  # routine B sums 36 of the 40, a hundred-thousandth less
+    assert abs(got.squared_distance[1] - want) < 5 * got.standard_error[1]
+    assert got.standard_error[1] < 0.01 * want
+
+
+@THEOREM
+def test_hidden_gradients_are_all_kept_and_hurt_most_where_long_ones_are_trimmed():
+    runs = {
+        attack: simulate(**SETTING, **{**RUN, "attack": attack}, rng=rng(5)) for attack in ("none", "zero", "hidden")
+    }
+    assert all((got.pass_rate == 1).all() for got in runs.values())  # routine B
+    ends = {attack: got.squared_distance[-1] for attack, got in runs.items()}
+    assert ends["hidden"] > 4 * ends["zero"] > 4 * 1.05 * ends["none"]
 
 
 @pytest.mark.paper("ptr", "Remark A.2")

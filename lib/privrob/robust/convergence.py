@@ -7,11 +7,12 @@ and α the strong convexity of the loss.
 **The printed theorem is false.** Its (112) gives the untrimmed honest gradients the mean ∇L, but they were selected by
 norm: losses ½α(w − z)² with a skewed z, and corrupted gradients that hide just below the norms that get trimmed, bring
 E‖Δ‖² to 2.2 times the printed limit while every stated condition holds (``byzantine.simulate``; the tests do it).
-Its limit is at least (R/α)² from F = n/3 on, and ‖Δ‖ ≤ R/α is what "gradients are at most R" says already: the claim
-"for any F < n/2" is empty between n/3 and n/2, and there opposing gradients of the honest norm do drive w away from w*.
+From F = n/3 on its limit is at least (R/α)², as M_B ≥ (FR/n)² and 1 − ρ_B ≤ (α(n − 2F)/n)²; and ‖Δ‖ ≤ R/α is what
+"gradients are at most R" says already. The claim "for any F < n/2" is empty between n/3 and n/2; there, opposing
+gradients of the honest norm do drive w away from w*.
 
-**What holds** (``form="sound"``). Suppose that on a closed convex set W that contains w* honest gradients are at most R
-in norm and unbiased with E‖g − ∇L‖² ≤ σ², that L is twice continuously differentiable with Hessian between α and β,
+**What holds** (``form="sound"``). Suppose that on a closed convex set W that contains w*, ∇L(w*) = 0, honest gradients are at
+most R in norm and unbiased with E‖g − ∇L‖² ≤ σ², that L is twice continuously differentiable with Hessian between α and β,
 that w is projected on W after each step (or never leaves it), that which oracles are corrupted doesn't depend on the
 step's gradients (what they send may), and that corrupted gradients are clipped to R. Then, with any rule that picks the
 routine from the gradients of the step, u² = E‖Δ‖² obeys
