@@ -11,11 +11,11 @@ From F = n/3 on its limit is at least (R/α)², as M_B ≥ (FR/n)² and 1 − ρ
 "gradients are at most R" says already. The claim "for any F < n/2" is empty between n/3 and n/2; there, opposing
 gradients of the honest norm do drive w away from w*.
 
-**What holds** (``form="sound"``). Suppose that on a closed convex set W that contains w*, ∇L(w*) = 0, honest gradients are at
-most R in norm and unbiased with E‖g − ∇L‖² ≤ σ², that L is twice continuously differentiable with Hessian between α and β,
-that w is projected on W after each step (or never leaves it), that which oracles are corrupted doesn't depend on the
-step's gradients (what they send may), and that corrupted gradients are clipped to R. Then, with any rule that picks the
-routine from the gradients of the step, u² = E‖Δ‖² obeys
+**What holds** (``form="sound"``). Suppose that on a closed convex set W that contains w*, where ∇L(w*) = 0, honest
+gradients are at most R in norm and unbiased with E‖g − ∇L‖² ≤ σ², that L is twice continuously differentiable with
+Hessian between α and β, that w is projected on W after each step (or never leaves it), that which oracles are corrupted
+doesn't depend on the step's gradients (what they send may), and that corrupted gradients are clipped to R. Then, with
+any rule that picks the routine from the step's gradients and randomness of its own, u² = E‖Δ‖² obeys
 
 .. math:: u_+^2 \le \big(\sqrt{\kappa^2 u^2 + \eta_B^2 V} + 2\eta_B F R\big)^2
           + \eta_B^2\, d \max\!\big(\sigma_2^2, (k\sigma_1/n)^2\big),
@@ -31,7 +31,7 @@ mean Hessian H on the segment, so ‖Δ − η_B k∇L‖ ≤ κ‖Δ‖. The ro
 further from w*. ∎
 
 With (x + y)² ≤ (1 + s)x² + (1 + 1/s)y² at the s of the fixed point u*, this is u₊² ≤ ρu² + M with M/(1 − ρ) = u*².
-For small η_B, u* → 2FR/(kα); the simulated attack brings u² to within a tenth of it, so little is given away.
+For small η_B, u* → 2FR/(kα); the simulated attack brings u² to within a tenth of it, so the bound is nearly tight.
 """
 
 from __future__ import annotations
