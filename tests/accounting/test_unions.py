@@ -41,7 +41,8 @@ def test_an_envelope_has_the_largest_profile_on_any_grid_of_losses(parts):
         edges = np.linspace(-2.0, 2.2, size)
         log_p, log_q = envelope.cells(edges)
         p, q = np.exp(log_p), np.exp(log_q)
-        assert p.sum() == pytest.approx(1, abs=1e-12) and q.sum() == pytest.approx(1, abs=1e-12)
+        assert p.sum() == pytest.approx(1, abs=1e-12)
+        assert q.sum() == pytest.approx(1, abs=1e-12)
         above_p, above_q = np.cumsum(p[::-1])[::-1][1:], np.cumsum(q[::-1])[::-1][1:]
         for edge, mass_p, mass_q in zip(edges, above_p, above_q):
             want = max(profile(part, edge) for part in parts)
@@ -50,7 +51,8 @@ def test_an_envelope_has_the_largest_profile_on_any_grid_of_losses(parts):
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = np.log(p[1:-1] / q[1:-1])
         known = np.isfinite(inside) & (p[1:-1] > 1e-12)
-        assert (inside[known] >= edges[:-1][known] - 1e-9).all() and (inside[known] <= edges[1:][known] + 1e-9).all()
+        assert (inside[known] >= edges[:-1][known] - 1e-9).all()
+        assert (inside[known] <= edges[1:][known] + 1e-9).all()
 
 
 def test_sampling_and_reversal_pass_to_the_parts_of_an_envelope():
@@ -79,12 +81,15 @@ def test_the_product_of_laplace_and_gaussian_is_the_product_of_its_factors():
         factors = pairs.ProductPair((pairs.laplace(scale_ratio=0.8), pairs.gaussian(noise_multiplier=1.3)))
         one, other = (p.sampled(0.2, neighbouring="remove") if sampled else p for p in (pair, factors))
         for epsilon in (0.0, 0.2, 0.7, 1.5):
-            mine, general = (pairs.delta([(p, 1)], epsilon=epsilon, tolerance=1e-6) for p in (one, other))
-            assert general.lower <= mine.upper * (1 + 1e-9) and mine.lower <= general.upper * (1 + 1e-9)
-            assert mine.width <= 2e-5 * mine.upper
+            mine, general = (pairs.delta([(p, 1)], epsilon=epsilon, tolerance=1e-4) for p in (one, other))
+            assert general.lower <= mine.upper * (1 + 1e-9)
+            assert mine.lower <= general.upper * (1 + 1e-9)
+            assert mine.width <= 2e-3 * mine.upper
 
 
-@pytest.mark.parametrize("scale, noise", [(1.0, 1.1), (0.1, 50.0), (1.0, 1000.0), (100.0, 0.3), (5.0, 0.01), (0.02, 3.0)])
+@pytest.mark.parametrize(
+    ("scale", "noise"), [(1.0, 1.1), (0.1, 50.0), (1.0, 1000.0), (100.0, 0.3), (5.0, 0.01), (0.02, 3.0)]
+)
 def test_the_loss_of_laplace_and_gaussian_has_masses_of_one_at_every_scale(scale, noise):
     pair = LaplaceGaussianPair(scale, noise)
     ends = 1 / scale + 1 / (2 * noise**2) + 9 / noise

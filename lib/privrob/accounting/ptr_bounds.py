@@ -117,7 +117,8 @@ def _lemma_conditions(orders, rate, noise):
 def _theorem_4_4_conditions(orders, settings, q):
     small = math.exp(-1 / settings.scale_ratio)
     rate = q / (q + (1 - q) * small)  # the largest A(s)
-    fine = q <= small / (4 + small) and settings.passed_noise_multiplier in (None, settings.noise_multiplier)
+    aligned = math.isclose(settings.bounded_noise_multiplier, settings.noise_multiplier, rel_tol=1e-12)
+    fine = q <= small / (4 + small) and aligned
     return fine & _lemma_conditions(orders, rate, settings.robust_noise_multiplier)
 
 

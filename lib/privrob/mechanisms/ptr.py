@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from privrob import checks
+from privrob.accounting import ptr as accounting
 from privrob.kinds import NotAvailable
 from privrob.mechanisms.noise import Gaussian, Laplace
 from privrob.mechanisms.statistics import RobustStatistic, Statistic, Sum, TrimmedSum
@@ -158,8 +159,6 @@ class ProposeTestRelease:
     @property
     def settings(self):
         """The accountant's view: noises by sensitivity. The guarantees below are those of these settings."""
-        from privrob.accounting import ptr as accounting
-
         if self.noise != "gaussian":
             raise NotAvailable("Propose-Test-Release states its guarantee for Gaussian noise; pass noise='gaussian'")
         return accounting.Settings(
@@ -185,6 +184,18 @@ class ProposeTestRelease:
     def epsilon(self, delta, *, neighbouring, sampling):
         """The smallest ε at this δ: see the accountant of :attr:`settings`."""
         return self.settings.epsilon(delta, neighbouring=neighbouring, sampling=sampling)
+
+    def composed_epsilon(self, count, delta, *, neighbouring, sampling):
+        """ε of so many runs: see the accountant of :attr:`settings`."""
+        return self.settings.composed_epsilon(count, delta, neighbouring=neighbouring, sampling=sampling)
+
+    def sampled_rdp(self, orders, *, sample_rate, neighbouring):
+        """Rényi curve on a Poisson sample: see the accountant of :attr:`settings`."""
+        return self.settings.sampled_rdp(orders, sample_rate=sample_rate, neighbouring=neighbouring)
+
+    def sampled_epsilon(self, count, delta, *, sample_rate, neighbouring):
+        """ε of so many runs on Poisson samples: see the accountant of :attr:`settings`."""
+        return self.settings.sampled_epsilon(count, delta, sample_rate=sample_rate, neighbouring=neighbouring)
 
 
 def _ratio(std, sensitivity):

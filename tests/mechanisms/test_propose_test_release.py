@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from privrob.accounting import ptr as accounting
 from privrob.kinds import NotAvailable, Streams
 from privrob.mechanisms.ptr import ProposeTestRelease, Released, ptr_tmean
 from privrob.mechanisms.statistics import InterquartileRange, Median, Sum
@@ -191,7 +192,7 @@ def test_outputs_that_cannot_occur_have_no_density():
 
 
 def test_the_guarantee_is_that_of_the_settings():
-    accounting = pytest.importorskip("privrob.accounting.ptr")
+
     want = accounting.Settings(
         noise_multiplier=0.7,
         robust_noise_multiplier=0.35,
@@ -205,7 +206,7 @@ def test_the_guarantee_is_that_of_the_settings():
 
 
 def test_no_guarantee_is_stated_for_laplace_releases():
-    pytest.importorskip("privrob.accounting.ptr")
+
     with pytest.raises(NotAvailable, match="gaussian"):
         dataclasses.replace(VECTOR, noise="laplace").epsilon(1e-5, **HOW)
 
