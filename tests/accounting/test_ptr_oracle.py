@@ -11,7 +11,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 
-from privrob.accounting import ptr
+from privrob.accounting import ptr, ptr_bounds
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 CASES = ["test_fails", "bounded"]
@@ -151,7 +151,7 @@ def test_the_unsampled_profile_meets_the_number_of_the_notes():
 def test_theorem_4_4_is_the_largest_of_its_three_bounds():
     assert len(THEOREM["rows"]) >= 20
     for row in THEOREM["rows"]:
-        got = ptr.theorem_4_4([row["order"]], settings=settings_of(row), sample_rate=row["sample_rate"])
+        got = ptr_bounds.theorem_4_4([row["order"]], settings=settings_of(row), sample_rate=row["sample_rate"])
         assert got == pytest.approx([float(row["value"])], rel=RTOL, abs=0), row
 
 
@@ -167,13 +167,15 @@ def test_the_largest_order_of_theorem_4_4_is_where_its_conditions_end():
             test_failure=1e-8,
         )
         if row["value"] is None:  # s₂ < 4, or q > e^(−1/b)/(4 + e^(−1/b)): the theorem says nothing
-            assert np.isposinf(ptr.theorem_4_4([1.001, 2.0, 64.0], settings=settings, sample_rate=q)).all(), row
+            assert np.isposinf(ptr_bounds.theorem_4_4([1.001, 2.0, 64.0], settings=settings, sample_rate=q)).all(), row
             continue
         allowed += 1
         top = float(row["value"])
-        assert ptr.theorem_4_4_largest_order(settings=settings, sample_rate=q) == pytest.approx(top, rel=RTOL), row
+        assert ptr_bounds.theorem_4_4_largest_order(settings=settings, sample_rate=q) == pytest.approx(top, rel=RTOL), (
+            row
+        )
         around = [1 + 1e-3 * (top - 1), top * (1 - 1e-6), top * (1 + 1e-6), 100 * top]
-        got = ptr.theorem_4_4(around, settings=settings, sample_rate=q)
+        got = ptr_bounds.theorem_4_4(around, settings=settings, sample_rate=q)
         assert np.isfinite(got).tolist() == [True, True, False, False], row
         assert np.isposinf(got[2:]).all(), row
     assert allowed >= 15
@@ -188,7 +190,7 @@ def test_theorem_4_4_bounds_the_exact_curve_inside_its_conditions():
     for row in THEOREM["rows"]:
         top = float(row["largest_order"])
         orders = [1 + share * (top - 1) for share in (0.001, 0.1, 0.5, 0.9, 1 - 1e-9)]
-        bound = ptr.theorem_4_4(orders, settings=settings_of(row), sample_rate=row["sample_rate"])
+        bound = ptr_bounds.theorem_4_4(orders, settings=settings_of(row), sample_rate=row["sample_rate"])
         exact = renyi_of(row, orders, case="both", neighbouring="add_remove")
         assert (exact <= bound * SLACK).all(), row
         assert (bound <= 4.01 * exact).all(), row
