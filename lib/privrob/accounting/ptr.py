@@ -204,7 +204,7 @@ def renyi(orders, *, settings, sample_rate, neighbouring, case="both"):
     curves = [
         {"test_fails": _test_fails, "bounded": _bounded}[name](orders, settings, q, direction)
         for name in _cases(case)
-        for direction in _directions(neighbouring)
+        for direction in (_directions(neighbouring) if q < 1 else ("remove",))
     ]
     return np.maximum.reduce(curves)
 
@@ -258,8 +258,8 @@ def delta(epsilon, *, settings, sample_rate, neighbouring, case="both"):
     Args: epsilon — at least 0;  the others as in :func:`renyi`.
     """
     epsilon, q = checks.nonnegative("epsilon", epsilon), _rate(sample_rate)
-    found = [0.0]
-    for direction in _directions(neighbouring):
+    found, directions = [0.0], _directions(neighbouring)
+    for direction in directions if q < 1 else directions[:1]:  # without sampling, both are the same
         share, inner = _unsampled_profile(epsilon, q, direction)
         if share > 0 and inner < math.inf:
             found += [share * _profile(inner, settings, name) for name in _cases(case)]
@@ -306,18 +306,18 @@ def epsilon(delta_target, *, settings, sample_rate, neighbouring, case="both"):
         q, only_add = _rate(sample_rate), _directions(neighbouring) == ("add",)
         return Interval.exact(-math.log1p(-q) if only_add and q < 1 else math.inf)
 
-    def miss(x):
-        return delta(x, **how) - goal
+    def miss(x):  # nearly straight in ε
+        return math.log(max(delta(x, **how), 5e-324)) - math.log(goal)
 
-    high = 1.0
+    low, high = 0.0, 1.0
     while miss(high) > 0:
-        high *= 2
-    root = brentq(miss, 0.0, high, xtol=1e-14, rtol=1e-12)
+        low, high = high, 2 * high
+    root = brentq(miss, low, high, xtol=1e-13, rtol=1e-11)
     width = 1e-9 * max(root, 1e-6)
     low, up = max(0.0, root - width), root + width
-    while miss(up) > -1e-10 * goal:
+    while miss(up) > -1e-10:
         up, width = up + width, 2 * width
-    return Interval(low if miss(low) >= 1e-10 * goal else 0.0, root, up)
+    return Interval(low if miss(low) >= 1e-10 else 0.0, root, up)
 
 
 def _tradeoff(pair, alpha):
