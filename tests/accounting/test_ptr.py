@@ -312,6 +312,25 @@ def test_hiding_the_margin_is_bounded_by_both_and_equation_37_is_the_weaker():
     orders = np.array([1.1, 2.0, 5.0, 30.0])
     hidden = ptr_bounds.hidden_margin(orders, settings=MNIST)
     assert (hidden >= ptr.renyi(orders, settings=MNIST, sample_rate=1.0, case="bounded", **HOW)).all()
+    margins = np.arange(300.0)
+    for settings in (MNIST, Settings(2.0, 0.5, 0.3, 1e-3), Settings(3.0, 0.4, 20.0, 0.1)):
+        bit = ptr_bounds.outcome_only(orders, settings=settings, case="bounded")
+        released = ptr.renyi(orders, settings=settings, sample_rate=1.0, case="bounded", **HOW)
+        assert (bit < released).all()
+        worst = np.zeros(orders.size)  # by brute force, far past the threshold
+        for here, there in ((margins, margins + 1), (margins + 1, margins)):
+            logs = [
+                (
+                    law(settings.threshold - there, scale=settings.scale_ratio),
+                    law(settings.threshold - here, scale=settings.scale_ratio),
+                )
+                for law in (stats.laplace.logsf, stats.laplace.logcdf)
+            ]
+            for i, a in enumerate(orders):
+                moments = np.logaddexp(*(a * p + (1 - a) * q for p, q in logs))
+                worst[i] = max(worst[i], moments.max() / (a - 1))
+        want = worst + rdp.gaussian(orders, noise_multiplier=settings.noise_multiplier)
+        assert bit == pytest.approx(want, rel=1e-9)
     # the exact divergence of one such pair, margins at the threshold, lies below the second
     z = np.linspace(-40, 40, 200_001)
 
@@ -324,7 +343,9 @@ def test_hiding_the_margin_is_bounded_by_both_and_equation_37_is_the_weaker():
     for order in orders:
         moment = np.log(np.sum(np.exp(order * p - (order - 1) * q)) * (z[1] - z[0])) / (order - 1)
         released = ptr.renyi([order], settings=MNIST, sample_rate=1.0, **HOW)[0]
-        assert 0 < moment <= released * (1 + 1e-9)
+        bit = ptr_bounds.outcome_only([order], settings=MNIST, case="bounded")[0]
+        assert 0 < moment <= bit * (1 + 1e-9)
+        assert bit < released
 
 
 @pytest.mark.paper("ptr", "Theorem 4.4")

@@ -236,6 +236,44 @@ def hidden_margin(orders, *, settings):
     return rdp.gaussian(orders, noise_multiplier=noise) + orders / ((orders - 1) * settings.scale_ratio)
 
 
+def outcome_only(orders, *, settings, case="both"):
+    r"""Rényi curve of the variant that tells the outcome of its test, but not the noisy margin: below Theorem 4.3.
+
+    The outcome is a bit. For margins k and k + 1 it passes with the probabilities p and p' of the Laplace tail above
+    B − k and B − k − 1, and given the bit the answer has moved as before, so that case 2 costs
+
+    .. math:: \tfrac{a}{2\sigma^2} + \max_k \tfrac{1}{a-1} \log\big(p'^a p^{1-a} + (1-p')^a (1-p)^{1-a}\big),
+
+    in either direction; case 1 is the public coin that it was. The variant that hides the outcome, too, is this one's
+    post-processing: so there is a simple bound that is better than Theorem 4.3's.
+
+    Paper: ptr, A.1.1 (its last paragraph sees no simple improvement).
+    Assumes: whole margins, from 0 on.
+    Args: case — as in :func:`privrob.accounting.ptr.renyi`.
+    Returns: nats, shape (k,), exact for the variant that tells the outcome.
+    """
+    orders, scale = checks.orders(orders), settings.scale_ratio
+    how = {"settings": settings, "sample_rate": 1.0, "neighbouring": "add_remove"}
+    if checks.choice("case", case, ["both", *ptr.CASES]) == "test_fails" or math.isinf(scale):
+        return ptr.renyi(orders, case=case, **how)
+    # Beyond the threshold the bit tells less with every record: the first of a few that are passed is the worst there.
+    margins = np.arange(0.0, math.ceil(settings.threshold) + 3)
+    levels = settings.threshold - margins[:, None]
+    low, high = (_log_laplace_tail(level / scale) for level in (levels, levels - 1))
+    other_low, other_high = (_log_laplace_tail(-level / scale) for level in (levels, levels - 1))
+    worst = np.zeros(orders.size)
+    for (p, p_not), (q, q_not) in (((high, other_high), (low, other_low)), ((low, other_low), (high, other_high))):
+        moments = np.logaddexp(orders * p + (1 - orders) * q, orders * p_not + (1 - orders) * q_not)
+        worst = np.maximum(worst, moments.max(axis=0) / (orders - 1))
+    bounded = rdp.gaussian(orders, noise_multiplier=settings.bounded_noise_multiplier) + worst
+    return bounded if case == "bounded" else np.maximum(bounded, ptr.renyi(orders, case="test_fails", **how))
+
+
+def _log_laplace_tail(level):
+    """log P(Lap(1) > t)."""
+    return np.where(level >= 0, -math.log(2) - level, np.log1p(-0.5 * np.exp(np.minimum(level, 0.0))))
+
+
 # --------------------------------------------------------------------------------------------------------------- hybrid
 
 
