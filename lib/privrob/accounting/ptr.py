@@ -360,14 +360,15 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
         return Interval.exact(0.0)
     if num_steps == 1:
         return epsilon(delta, settings=settings, sample_rate=q, neighbouring=neighbouring)
-    cases, answers = settings.case_pairs(), []
+    cases, compose = settings.case_pairs(), lambda pair: pairs.compose([(pair, num_steps)], delta=delta, points=points)
+    each, whole = {}, {}
     for direction in _directions(neighbouring) if q < 1 else ("remove",):
-        each = {name: pair.sampled(q, neighbouring=direction) for name, pair in cases.items()}
-        whole = pairs.compose([(Envelope(tuple(each.values())), num_steps)], delta=delta, points=points)
-        lower = 0.0
+        each[direction] = {name: pair.sampled(q, neighbouring=direction) for name, pair in cases.items()}
+        whole[direction] = compose(Envelope(tuple(each[direction].values())))
+    upper, lower = max(answer.upper for answer in whole.values()), 0.0
+    for direction in sorted(whole, key=lambda d: -whole[d].upper):
         for name in ("bounded", "test_fails"):
-            if lower < whole.upper * (1 - 1e-4):  # mostly the first is all there is to it
-                lower = max(lower, pairs.compose([(each[name], num_steps)], delta=delta, points=points).lower)
-        lower = min(lower, whole.upper)
-        answers.append(Interval(lower, max(lower, min(whole.estimate, whole.upper)), whole.upper))
-    return Interval(*(max(getattr(a, end) for a in answers) for end in ("lower", "estimate", "upper")))
+            if lower < whole[direction].upper * (1 - 1e-4):  # mostly the first is all there is to it
+                lower = max(lower, compose(each[direction][name]).lower)
+    lower = min(lower, upper)
+    return Interval(lower, max(lower, *(answer.estimate for answer in whole.values())), upper)
