@@ -120,12 +120,12 @@ def num_steps_for(epsilon, *, delta, sample_rate, noise_multiplier, neighbouring
     return Calibrated(sigma, low, spent(sigma, low, _FINE), target, **assumes)
 
 
-def most_steps(epsilon_at, target, told):
+def most_steps(epsilon_at, target, told, start=1):
     """The most steps whose ε is at most the target, 0 where one step is too much.
 
-    Args: epsilon_at — steps → ε, non-decreasing;  told — the settings, for an error.
+    Args: epsilon_at — steps → ε, non-decreasing;  told — the settings, for an error;  start — a guess.
     """
-    misses, low, high, guess = {}, 0, None, 1  # low is kept within, high is not
+    misses, low, high, guess = {}, 0, None, max(1, start)  # low is kept within, high is not
     while high is None or high - low > 1:
         value = epsilon_at(guess)
         misses[guess] = math.log(value / target) if value > 0 else -math.inf

@@ -113,8 +113,16 @@ def num_steps_for(epsilon, *, delta, settings, sample_rate, neighbouring, accoun
     target, delta = _budget(epsilon, delta)
     q = checks.probability("sample_rate", sample_rate, allow_zero=False, hint="pass batch_size / num_records")
     spent = spender(accountant, settings=settings, sample_rate=q, delta=delta, neighbouring=neighbouring)
-    told = f"sample_rate={q!r}, settings={settings!r}"
-    steps = calibrate.most_steps(lambda steps: spent(steps).upper, target, told)
+    told, start = f"sample_rate={q!r}, settings={settings!r}", 1
+    if accountant == "pld":  # the hybrid says about where, the direction remove nearly all of the rest
+        how = {"settings": settings, "sample_rate": q, "delta": delta}
+        by_hybrid = spender("hybrid", neighbouring=neighbouring, **how)
+        start = calibrate.most_steps(lambda t: by_hybrid(t).upper, target, told)
+        first = spender("pld", neighbouring="remove" if neighbouring != "add" else "add", **how)
+        start = calibrate.most_steps(lambda t: first(t).upper, target, told, round(1.15 * start))
+        if spent(start).upper <= target:
+            return Plan(settings, q, start, spent(start), target, delta, accountant, str(neighbouring))
+    steps = calibrate.most_steps(lambda t: spent(t).upper, target, told, start)
     return Plan(settings, q, steps, spent(steps), target, delta, accountant, str(neighbouring))
 
 
@@ -143,21 +151,23 @@ def noise_multiplier_for(
     def settings_at(noise):
         return ptr.Settings.of(noise_multiplier=noise, **rest)
 
-    def spent(noise, accountant):
+    def spent(noise):
         how = {"settings": settings_at(noise), "sample_rate": sample_rate, "delta": delta}
-        return spender(accountant, neighbouring=neighbouring, tolerance=0.1 * tolerance, **how)(num_steps)
+        return spender("pld", neighbouring=neighbouring, tolerance=0.1 * tolerance, **how)(num_steps)
 
-    least = spent(1e6, "hybrid").upper
+    least = spent(1e6).upper
     if least > target:
-        least = spent(1e6, "pld").upper
-        if least > target:
-            raise ValueError(
-                f"epsilon must be above {least:.6g}, what {num_steps} tests with scale_ratio={scale_ratio!r} and "
-                f"test_failure={test_failure!r} spend by themselves, got epsilon={target!r}; raise scale_ratio"
-            )
-    start = calibrate.least_noise(lambda noise: spent(noise, "hybrid").upper, target, 1.0, 0.05)
-    noise = calibrate.least_noise(lambda noise: spent(noise, "pld").upper, target, start, tolerance)
-    result = spent(noise, "pld")
+        raise ValueError(
+            f"epsilon must be above {least:.6g}, what {num_steps} tests with scale_ratio={scale_ratio!r} and "
+            f"test_failure={test_failure!r} spend by themselves, got epsilon={target!r}; raise scale_ratio"
+        )
+    how = {"delta": delta, "sample_rate": sample_rate, "num_steps": num_steps, "neighbouring": neighbouring}
+    plain = calibrate.noise_multiplier_for(target, tolerance=1e-2, **how).noise_multiplier
+    # for small q, a step costs what a Gaussian does whose divergence at order 2 is the sum of both
+    spare = 1 / plain**2 - float(rdp.laplace([2.0], scale_ratio=scale_ratio)[0]) if plain else 0.0
+    start = 1 / math.sqrt(spare) if spare > 0 else 4 * plain + 1.0
+    noise = calibrate.least_noise(lambda noise: spent(noise).upper, target, start, tolerance)
+    result = spent(noise)
     return Plan(settings_at(noise), sample_rate, num_steps, result, target, delta, "pld", str(neighbouring))
 
 
