@@ -195,16 +195,17 @@ def renyi(orders, *, settings, sample_rate, neighbouring, case="both"):
 
     Paper: ptr, Theorem 4.3 and Theorem 4.4 (exact).
     Args: orders — each > 1, shape (k,);  settings — :class:`Settings`;  sample_rate — q in [0, 1];
-        neighbouring — ``add``, ``remove`` or ``add_remove``;  case — ``test_fails``, ``bounded`` or ``both``.
+        neighbouring — ``add``, ``remove`` or ``add_remove``, which equals ``remove``: a reflection maps each pair to its
+        reversal, so that ``add`` is never larger (Mironov, Talwar and Zhang 2019, Theorem 5);
+        case — ``test_fails``, ``bounded`` or ``both``.
     Returns: nats, shape (k,). Of ``both``, the larger case: tight for one step; for a composition an upper bound.
     """
     orders, q = checks.orders(orders), _rate(sample_rate)
     if q == 0:
         return np.zeros_like(orders)
+    direction = "remove" if q == 1 else _directions(neighbouring)[0]
     curves = [
-        {"test_fails": _test_fails, "bounded": _bounded}[name](orders, settings, q, direction)
-        for name in _cases(case)
-        for direction in (_directions(neighbouring) if q < 1 else ("remove",))
+        {"test_fails": _test_fails, "bounded": _bounded}[name](orders, settings, q, direction) for name in _cases(case)
     ]
     return np.maximum.reduce(curves)
 
@@ -313,11 +314,13 @@ def epsilon(delta_target, *, settings, sample_rate, neighbouring, case="both"):
     while miss(high) > 0:
         low, high = high, 2 * high
     root = brentq(miss, low, high, xtol=1e-13, rtol=1e-11)
-    width = 1e-9 * max(root, 1e-6)
-    low, up = max(0.0, root - width), root + width
-    while miss(up) > -1e-10:
-        up, width = up + width, 2 * width
-    return Interval(low if miss(low) >= 1e-10 else 0.0, root, up)
+    ends, least = [], 1e-9 * max(root, 1e-6)
+    for sign in (-1, 1):  # outwards, until δ there is on the other side by more than rounding
+        width = least
+        while root + sign * width > 0 and -sign * miss(root + sign * width) < 1e-10:
+            width *= 2
+        ends.append(max(0.0, root + sign * width))
+    return Interval(ends[0], root, ends[1])
 
 
 def _tradeoff(pair, alpha):
