@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -83,7 +83,8 @@ class Interval:
         return self.lower <= value <= self.upper
 
     def __str__(self):
-        return f"{self.estimate:.6g} in [{self.lower:.6g}, {self.upper:.6g}]"
+        low, middle, high = (rounded(getattr(self, e), way) for e, way in _ROUNDING.items())
+        return f"{middle} in [{low}, {high}]"  # the ends never inwards
 
 
 @runtime_checkable
@@ -163,10 +164,17 @@ class Streams:
 
 def nats(value, digits=6):
     """A privacy loss as people read it: "infinite" in words, else so many significant digits, never rounded down."""
-    if math.isinf(value):
-        return "infinite"
+    return "infinite" if math.isinf(value) else rounded(value, ROUND_CEILING, digits)
+
+
+_ROUNDING = {"lower": ROUND_FLOOR, "estimate": ROUND_HALF_EVEN, "upper": ROUND_CEILING}
+
+
+def rounded(value, way, digits=6):
+    """A number with so many significant digits, rounded that way."""
+    short = f"{value:.{digits}g}"
+    if math.isinf(value) or float(short) == value:
+        return short
     exact = Decimal(value)
-    if not exact:
-        return "0"
     step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    return f"{float(exact.quantize(step, rounding=ROUND_CEILING)):.{digits}g}"
+    return f"{float(exact.quantize(step, rounding=way)):.{digits}g}"

@@ -106,13 +106,6 @@ class Pair:
             ends.append(float(edges[i]))
         return ends[0], ends[1]
 
-    def loss_scale(self):
-        """Standard deviation of the loss, roughly: it sets grids, no guarantee rests on it."""
-        log_p, log_q = self.cells(_LADDER)
-        kept = (log_p > -700) & (log_q > -700)
-        losses, probs = (log_p - log_q)[kept], np.exp(log_p[kept])
-        return math.sqrt(np.dot(probs, (losses - np.dot(probs, losses)) ** 2)) if kept.any() else 0.0
-
     def discretised(self, tail, atoms=_ATOMS):
         """(dominating, dominated): the dots connected between so many losses, and outputs merged between them."""
         low, high = -self.reversed().loss_range(tail)[1], self.loss_range(tail)[1]

@@ -51,7 +51,7 @@ class Spent(Interval):
 
     def __str__(self):
         if self.delta is None:
-            return f"(ε, δ) = ({self.epsilon:g}, {self.upper:.4g}), {self._assumes()}"
+            return f"(ε, δ) = ({self.epsilon:g}, {nats(self.upper, 4)}), {self._assumes()}"
         return f"(ε, δ) = ({nats(self.upper)}, {self.delta:g}), {self._assumes()}"
 
     def _assumes(self):

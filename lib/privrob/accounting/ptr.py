@@ -195,7 +195,7 @@ def renyi(orders, *, settings, sample_rate, neighbouring, case="both"):
 
     Paper: ptr, Theorem 4.3 and Theorem 4.4 (exact).
     Args: orders — each > 1, shape (k,);  settings — :class:`Settings`;  sample_rate — q in [0, 1];
-        neighbouring — ``add``, ``remove`` or ``add_remove``, which equals ``remove``: a reflection maps each pair to its
+        neighbouring — ``add``, ``remove`` or ``add_remove``, which is ``remove``: a reflection maps each pair to its
         reversal, so that ``add`` is never larger (Mironov, Talwar and Zhang 2019, Theorem 5);
         case — ``test_fails``, ``bounded`` or ``both``.
     Returns: nats, shape (k,). Of ``both``, the larger case: tight for one step; for a composition an upper bound.
