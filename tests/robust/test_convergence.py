@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from privrob.robust.byzantine import simulate
+from privrob.robust.byzantine import hidden_in_the_tail, simulate
 from privrob.robust.convergence import (
     convergence_bound,
     corrupted_quantile,
@@ -55,21 +55,19 @@ def needed_noise(setting):
     return math.sqrt((n - F) * (n + 1) / n**2 * (sums / d + setting["noise_std"] ** 2))
 
 
-def hidden_in_the_tail():
-    """The printed conditions all hold; one honest gradient in five is long, and points to w*; F are corrupted."""
-    n, F, alpha, tau, rare = 256, 32, 0.05, 0.985, 0.2
-    longest = 0.98  # just inside the test's τ
-    far = longest * (1 - 2 * F / (n - F))  # α‖w − w*‖ + far = longest where the pushes balance
-    setting = {"num_records": n, "num_corrupted": F, "strong_convexity": alpha, "smoothness": alpha, "max_norm": 1.0}
-    setting |= {"gradient_std": far * math.sqrt(rare / (1 - rare)), "dimension": 1}
-    # σ₂ = τσ₁, and σ₁ large enough for (151)
-    sums = (n - F) * setting["gradient_std"] ** 2 + F
-    setting["noise_std"] = 1.001 * math.sqrt(sums / (tau**2 * n**2 / ((n - F) * (n + 1)) - 1))
-    setting["robust_noise_std"] = tau * setting["noise_std"]
-    keys = ("num_records", "num_corrupted", "strong_convexity", "smoothness")
-    setting["learning_rate"] = largest_learning_rate(**{k: setting[k] for k in keys}, form="as_printed") / 2
-    how = {"attack": "hidden", "sensitivity_bound": tau, "laplace_scale": 1.0, "test_failure": 1e-8, "rare_prob": rare}
-    return setting, how
+def bound_settings(setting):
+    """What a bound depends on: the rest of a simulated setting describes the attack."""
+    return {name: setting[name] for name in SETTING}
+
+
+TAIL = {
+    "num_records": 256,
+    "num_corrupted": 32,
+    "strong_convexity": 0.05,
+    "max_norm": 1.0,
+    "sensitivity_bound": 0.985,
+    "rare_prob": 0.2,
+}
 
 
 @THEOREM
@@ -180,12 +178,13 @@ def test_no_sensitivity_bound_of_the_experiments_meets_hypothesis_151():
 @THEOREM
 def test_the_printed_limit_is_exceeded_although_its_conditions_hold():
     # honest gradients are trimmed for their norm, so those that stay don't have mean grad L, as (112) has it
-    setting, how = hidden_in_the_tail()
-    printed, sound = convergence_bound(**setting, form="as_printed"), convergence_bound(**setting, independent=True)
+    setting = hidden_in_the_tail(**TAIL)
+    known = bound_settings(setting)
+    printed, sound = convergence_bound(**known, form="as_printed"), convergence_bound(**known, independent=True)
     assert printed.holds
     assert sound.holds
-    start = math.sqrt(printed.limit)
-    got = simulate(**setting, **how, start_distance=start, num_steps=3000, num_replicas=10, rng=rng())
+    how = {"attack": "hidden", "laplace_scale": 1.0, "test_failure": 1e-8, "start_distance": math.sqrt(printed.limit)}
+    got = simulate(**setting, **how, num_steps=3000, num_replicas=10, rng=rng())
     assert got.largest_norm <= setting["max_norm"]
     assert got.pass_rate.min() > 0.5
     assert got.pass_rate.mean() > 0.99  # routine B
@@ -193,6 +192,47 @@ def test_the_printed_limit_is_exceeded_although_its_conditions_hold():
     assert last - 5 * error > 2.2 * printed.limit  # starting at the limit itself
     assert 0.9 * sound.limit < last + 5 * error
     assert last - 5 * error <= sound.limit
+
+
+@THEOREM
+@pytest.mark.parametrize("num_corrupted", [8, 12, 16])
+def test_the_printed_limit_is_exceeded_for_many_shares_of_corrupted_gradients(num_corrupted):
+    tail = {**TAIL, "num_records": 60, "num_corrupted": num_corrupted, "strong_convexity": 0.2}
+    setting = hidden_in_the_tail(
+        **{**tail, "rare_prob": 0.1 + 1.3 * num_corrupted / (60 - num_corrupted)}, noise_std=0.1
+    )
+    known = bound_settings(setting)
+    printed, sound = convergence_bound(**known, form="as_printed"), convergence_bound(**known, independent=True)
+    assert printed.holds
+    how = {"attack": "hidden", "laplace_scale": 0.05, "test_failure": 1e-8, "num_steps": 800, "num_replicas": 20}
+    got = simulate(**setting, **how, start_distance=0.9 * setting["radius"], rng=rng(1))
+    last, error = got.squared_distance[-1], got.standard_error[-1]
+    assert last - 5 * error > 1.2 * printed.limit
+    assert 0.85 * sound.limit - 5 * error < last < sound.limit + 5 * error
+
+
+@THEOREM
+def test_the_hidden_setting_meets_the_printed_conditions_with_little_to_spare():
+    draw = rng(11)
+    for _ in range(200):
+        n = int(draw.integers(3, 400))
+        R, alpha = 10 ** draw.uniform(-2, 2), 10 ** draw.uniform(-2, 2)
+        tail = {"num_records": n, "num_corrupted": int(draw.integers(0, (n - 1) // 2 + 1)), "strong_convexity": alpha}
+        tail |= {"max_norm": R, "sensitivity_bound": draw.uniform(0.2, 0.99) * R, "rare_prob": draw.uniform(0.05, 0.9)}
+        setting = hidden_in_the_tail(**tail, noise_std=R * 10 ** draw.uniform(-2, 1))
+        known = bound_settings(setting)
+        assert convergence_bound(**known, form="as_printed").holds
+        assert setting["robust_noise_std"] == pytest.approx(1.001 * needed_noise(known), rel=1e-12)
+        far = R - setting["radius"] * alpha
+        assert far <= setting["sensitivity_bound"]
+    setting = hidden_in_the_tail(**TAIL)
+    assert setting["robust_noise_std"] == 0.985 * setting["noise_std"]
+    assert 1.0 < setting["robust_noise_std"] / needed_noise(bound_settings(setting)) < 1.001
+    with pytest.raises(ValueError, match=r"^sensitivity_bound must be above 0\.9372"):
+        hidden_in_the_tail(**{**TAIL, "sensitivity_bound": 0.9})
+    for name, value in (("num_corrupted", 128), ("rare_prob", 1.0), ("sensitivity_bound", 1.0), ("max_norm", 0.0)):
+        with pytest.raises(ValueError, match=rf"^{name} must"):
+            hidden_in_the_tail(**{**TAIL, name: value})
 
 
 @THEOREM
@@ -329,6 +369,19 @@ def test_the_test_passes_as_often_as_the_laplace_tail_says():
         got = simulate(**SETTING, **{**how, "attack": attack, "sensitivity_bound": tau}, rng=rng(8))
         assert abs(got.pass_rate.mean() - want) < 5 * math.sqrt(want * (1 - want) / 20_000)
         assert want != pytest.approx(0.5, abs=0.05)
+
+
+@THEOREM
+def test_a_routine_can_be_had_by_itself():
+    # the test never passes at τ = 1e-6, and always at 2.4: the routine says otherwise
+    for tau, routine, same_as in ((1e-6, "B", 2.4), (2.4, "A", 1e-6)):
+        how = {**RUN, "num_steps": 5}
+        forced = simulate(**SETTING, **{**how, "sensitivity_bound": tau}, routine=routine, rng=rng(4))
+        free = simulate(**SETTING, **{**how, "sensitivity_bound": same_as}, rng=rng(4))
+        assert set(forced.pass_rate) == {float(routine == "B")}
+        assert (forced.squared_distance == free.squared_distance).all()
+    with pytest.raises(ValueError, match=r"^routine must"):
+        simulate(**SETTING, **RUN, routine="C", rng=rng())
 
 
 @THEOREM

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privrob import checks
+from privrob.robust.convergence import largest_learning_rate
 
 ATTACKS = ("none", "zero", "away", "hidden")
 
@@ -76,6 +77,7 @@ def simulate(
     rng,
     rare_prob=None,
     radius=None,
+    routine=None,
 ):
     r"""Runs of (91)–(92) with F corrupted gradients in every step.
 
@@ -92,7 +94,8 @@ def simulate(
         norm in (0, max_norm);  laplace_scale — b;  test_failure — δ₀ in (0, 1/2];  start_distance — ‖w₀ − w*‖, on the
         first axis;  num_steps — T;  num_replicas — at least 2;  rng — numpy Generator;  rare_prob — None for honest
         noise on a sphere of radius σ, or p for a skewed one: far with probability p, near otherwise;  radius — project
-        on this ball about w* after each step, None for no projection.
+        on this ball about w* after each step, None for no projection;  routine — "A" or "B" in every step, to compare
+        them by themselves; None: as the test says.
     Returns: a :class:`Run`. An honest gradient longer than max_norm is an error: the setting isn't the theorem's.
     """
     n = checks.integer("num_records", num_records, low=1)
@@ -116,6 +119,8 @@ def simulate(
         rare_prob = checks.probability("rare_prob", rare_prob, allow_zero=False, allow_one=False)
     if radius is not None:
         radius = checks.real("radius", radius, low=start, hint="it is at least start_distance")
+    if routine is not None:
+        checks.choice("routine", routine, ["A", "B"])
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy Generator, got {type(rng).__name__}; pass np.random.default_rng(seed)")
 
@@ -143,6 +148,8 @@ def simulate(
         trimmed = total - np.take_along_axis(gradients, order[..., None], axis=1).sum(1)
         margin = np.maximum(0, F - (norms > tau).sum(1))
         robust = margin + rng.laplace(0.0, b, replicas) > threshold
+        if routine is not None:
+            robust[:] = routine == "B"
         noise = rng.standard_normal((replicas, d))
         step_a = eta_b * (n - F) / n * (total + s1 * noise)
         step_b = eta_b * (trimmed + s2 * noise)
@@ -155,3 +162,55 @@ def simulate(
     squares = np.array(squares)
     error = squares.std(1, ddof=1) / math.sqrt(replicas)
     return Run(squares.mean(1), error, np.array(passed), largest)
+
+
+def hidden_in_the_tail(
+    *, num_records, num_corrupted, strong_convexity, max_norm, sensitivity_bound, rare_prob, noise_std=None
+):
+    r"""The setting in which trimming hurts most, with every printed condition of Theorem 5.2 met: for :func:`simulate`.
+
+    One dimension. Honest noise is skewed: with probability p a gradient is long and points to w*. The corrupted ones
+    hide just below the F-th largest honest norm, so that F long honest gradients go and the F corrupted stay, and the
+    iterate drifts to where these 2F norms l balance the k = n − F honest means: kαw = 2Fl, with αw + far = l a little
+    below τ, so that the test passes. From F = n/3 on no room is left for noise: honest gradients are exact.
+
+    Paper: ptr, Theorem 5.2: refutes (93) through (112).
+    Args: num_records — n;  num_corrupted — F, below n/2;  strong_convexity — α (and β);  max_norm — R;
+        sensitivity_bound — τ, a norm below R;  rare_prob — p in (0, 1), with pk well above F for the attack to
+        bite;  noise_std — σ₁; None: the least for which σ₂ = (τ/R) σ₁ meets (151), where one does.
+    Returns: keyword arguments of :func:`simulate`, all but the test's noise, the start, the counts and rng. σ₂ is the
+        least that (151) allows, η_B half of what (94) allows, the projection is on the ball where gradients are ≤ R.
+    """
+    n = checks.integer("num_records", num_records, low=1)
+    F = checks.integer("num_corrupted", num_corrupted, low=0, high=(n - 1) // 2)
+    R = checks.positive("max_norm", max_norm, finite=True)
+    tau = checks.real("sensitivity_bound", sensitivity_bound, low=0.0, high=R, open_low=True, open_high=True)
+    rare = checks.real("rare_prob", rare_prob, low=0.0, high=1.0, open_low=True, open_high=True)
+    k = n - F
+    far = max(0.0, 0.995 * tau * (1 - 2 * F / k))
+    std = far * math.sqrt(rare / (1 - rare))
+    shrink, sums = k * (n + 1) / n**2, k * std**2 + F * R  # (151) as printed: σ₂² ≥ shrink · (sums/d + σ₁²)
+    if noise_std is None:
+        room = (tau / R) ** 2 / shrink - 1
+        if room <= 0:
+            least = R * math.sqrt(shrink)
+            raise ValueError(f"sensitivity_bound must be above {least:.4g} for (151), got {tau:g}; or pass noise_std")
+        noise_std = 1.001 * math.sqrt(sums / room)
+        robust_noise_std = tau / R * noise_std
+    else:
+        noise_std = checks.nonnegative("noise_std", noise_std, finite=True)
+        robust_noise_std = 1.001 * math.sqrt(shrink * (sums + noise_std**2))
+    shared = {"num_records": n, "num_corrupted": F, "strong_convexity": strong_convexity}
+    shared |= {"smoothness": strong_convexity}
+    return {
+        **shared,
+        "gradient_std": std,
+        "max_norm": R,
+        "dimension": 1,
+        "noise_std": noise_std,
+        "robust_noise_std": robust_noise_std,
+        "learning_rate": largest_learning_rate(**shared, form="as_printed") / 2,
+        "sensitivity_bound": tau,
+        "rare_prob": rare,
+        "radius": (R - far) / strong_convexity,
+    }
