@@ -74,7 +74,7 @@ _PRESETS = {
         num_epochs=None, num_iterations=None, sound=False, margin=0.0,
     ),
     "tuned": Settings("tuned", clip="cube", centre="middle", centre_error=3.0),
-    "ball": Settings("ball"),
+    "ball": Settings("ball", lowest_draw=0.5),
 }  # fmt: skip
 
 
@@ -226,6 +226,14 @@ class _Run:
         base += 0.0 if s.heavy_tailed else 2 * math.sqrt(ratio) + ratio
         return base + min(self.curator.plan[what].noise_std, base)
 
+    def weak(self, what):
+        """Words for a test whose noise is as large as its limit."""
+        mechanism = self.curator.plan[what]
+        noise = getattr(mechanism, "noise_std", None) or getattr(mechanism, "laplace_scale", 0.0)
+        if noise <= self.level(what):
+            return ""
+        return f"the stop test says little: its noise {noise:.3g} exceeds its limit {self.level(what):.3g}"
+
     def mean(self, size, what):
         """μ(S) about the centre, with noise: asked directly, or a noisy total over a noisy size."""
         if not self.settings.sound:
@@ -241,7 +249,7 @@ class _Run:
             if size < 0.75 * self.n:
                 return refused(f"set too small: about {size:.0f} of {self.n} records remain", self.trace, self.exact)
             if norm <= self.level("epoch_norm"):
-                return self.answer(size, "converged", "")
+                return self.answer(size, "converged", self.weak("epoch_norm"))
             self.iterations(epoch, second, norm, size)
         size = self.curator.size() if self.settings.sound else self.n
         if self.settings.sound and size < 0.5 * self.n:
