@@ -180,7 +180,7 @@ def check_data(data, corruption_rate):
 
 
 def filter_mean(
-    data, *, corruption_rate, rng, stop_constant=3.0, stop="spectral", max_steps=None, region=None, threshold="shared"
+    data, *, corruption_rate, rng, stop_constant=3.0, stop="spectral", max_steps=None, region=None
 ):
     r"""The mean of what a filter leaves, without privacy. Algorithm 4.
 
@@ -192,13 +192,11 @@ def filter_mean(
         everywhere else in the document). The largest score is data-dependent, which breaks the contraction.
     Args: data — (n, d);  corruption_rate — α in [0, 1/2);  rng;  stop_constant — C, below about 2.9 the two-sided test
         can fail for ever (see :func:`excess`);  stop — ``spectral`` or ``top``;  max_steps — 4d + 40 if None;
-        threshold — ``shared``, or ``per_sample``: own Z for each record, as the authors' script has it (it does *not*
-        contract).
+        region — to clip to; None: no clipping.
     Returns: :class:`Outcome`.
     """
     n, d, rate = check_data(data, corruption_rate)
     checks.choice("stop", stop, STOPS)
-    checks.choice("threshold", threshold, ["shared", "per_sample"])
     constant = checks.positive("stop_constant", stop_constant)
     if n == 0:
         return refused("no records")
@@ -216,8 +214,7 @@ def filter_mean(
         top = np.linalg.eigh(matrix)[1][:, -1:]
         scores = state.scores(state.mean, top)
         largest = float(scores[state.alive].max())
-        draws = rng.random() if threshold == "shared" else rng.random(n)
-        gone = state.remove(scores, draws * largest, size=tail_size(n, rate))
+        gone = state.remove(scores, rng.random() * largest, size=tail_size(n, rate))
         trace[-1]["removed"] = len(gone)
         if not len(gone):  # all scores alike: filtering is at its end
             break

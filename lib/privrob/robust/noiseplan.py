@@ -28,6 +28,7 @@ import numpy as np
 from privrob import checks
 from privrob.accounting import gdp
 from privrob.accounting.ledger import Ledger
+from privrob.kinds import Interval
 from privrob.mechanisms.histogram import Lost
 from privrob.mechanisms.noise import Gaussian, Laplace
 
@@ -99,8 +100,17 @@ class NoisePlan:
     def epsilon(self, delta):
         """ε of the whole plan at δ, for replaced records: an interval. Infinite where nothing is promised.
 
-        All Normal entries are taken as one, which is exact; the others go on the accountant's grid.
+        All Normal entries are taken as one, which is exact, and so is lost mass beside it; others go on the
+        accountant's grid.
         """
+        others = [e for e in self.entries if not isinstance(e.mechanism, Gaussian)]
+        if all(isinstance(e.mechanism, Lost) for e in others):
+            kept = math.prod((1 - e.mechanism.prob) ** (e.asked * e.each) for e in others)
+            delta = checks.probability("delta", delta, allow_one=False)
+            rest = (delta - (1 - kept)) / kept if kept else -1.0
+            if rest < 0 or self.gdp_mu == math.inf:
+                return Interval.exact(math.inf)
+            return Gaussian(1.0, self.gdp_mu).epsilon(rest, neighbouring="replace", sampling="none")
         ledger = Ledger(neighbouring="replace", sampling="none")
         if self.gdp_mu:
             ledger.add(Gaussian(1.0, self.gdp_mu) if self.gdp_mu < math.inf else Gaussian(0.0, 1.0))
@@ -196,7 +206,8 @@ def gdp_budget(epsilon, *, delta, lost_share=0.1):
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
     lost = lost_share * delta
     rest = (delta - lost) / (1 - lost)
-    return 1 / float(gdp.noise_multiplier_of(checks.positive("epsilon", epsilon, finite=True), delta=rest)), lost
+    multiplier = float(gdp.noise_multiplier_of(checks.positive("epsilon", epsilon, finite=True), delta=rest))
+    return (1 - 1e-9) / multiplier, lost  # so that ε read back isn't above the target in its last digit
 
 
 def sound_prime_plan(
@@ -230,8 +241,9 @@ def sound_prime_plan(
     used = sum(share for what, share in shares.items() if what == "range" or asked[what])
     entries = [Entry(f"range {i}", g, c) for i, (g, c) in enumerate(location.entries(dimension))] if location else []
     for what, times in asked.items():
-        mu = gdp_mu * math.sqrt(shares[what] / used / times) if times else 0.0
-        std = 0.0 if noiseless or not times else sensitivity[what] / mu
+        if not times:
+            continue
+        std = 0.0 if noiseless else sensitivity[what] / (gdp_mu * math.sqrt(shares[what] / used / times))
         entries.append(Entry(what, Gaussian(std, sensitivity[what]), times))
     return NoisePlan(tuple(entries), private=not noiseless, location=location)
 

@@ -126,12 +126,10 @@ class Rows:
     def _clipped(self, part):
         block = self.data[part] if self.torch else np.asarray(self.data[part], dtype=self._centre.dtype)
         block = block - self._centre
-        total = block.sum(-1)
-        if not bool((total - total == 0).all()):  # a NaN, an infinity, or an overflow: look closer
-            finite = (block - block == 0).all(-1)
-            if self.torch:
-                block = block.masked_fill(~finite[:, None], 0.0)
-            else:
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = block.sum(-1)
+            if not bool((total - total == 0).all()):  # a NaN, an infinity, or an overflow: look closer
+                finite = (block - block == 0).all(-1)
                 block[~finite] = 0.0
         return self.region.clip(block)
 
