@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -201,6 +202,7 @@ def printed_prime_plan(
     return NoisePlan(entries, caveats, location=location)
 
 
+@lru_cache(maxsize=256)
 def gdp_budget(epsilon, *, delta, lost_share=0.1):
     """(μ, lost mass) that together spend at most (ε, δ): δ = lost + (1 − lost) δ(ε; μ)."""
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
