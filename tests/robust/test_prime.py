@@ -211,7 +211,7 @@ def test_a_run_asks_no_more_than_its_plan():
             Counting.asked = {}
             original, module.Curator = module.Curator, Counting
             try:
-                out = run(n=5000, d=6, seed=seed, variant=variant, adversary="decoy", noise_records=10**8)
+                out = run(n=5000, d=6, seed=seed, variant=variant, adversary="decoy", noise_records=10**8, location=np.zeros(6))
             finally:
                 module.Curator = original
             allowed = {e.what: e.asked for e in out.noise.entries}

@@ -49,9 +49,9 @@ class Curator:
 
     def filter(self, step):
         """Add a step to the history. Nothing is released."""
-        self.history.append(step)
         if not self.interactive:
-            self._apply(self.state(), step)
+            self._apply(self.state(), step)  # before it is in the history, which a first state() replays
+        self.history.append(step)
 
     def _noisy(self, what, value):
         self.num_queries += 1
