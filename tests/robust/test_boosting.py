@@ -27,7 +27,7 @@ def test_the_central_estimate_is_near_wherever_the_minority_lies():
         k, d = 11, 3
         good = generator.standard_normal((k, d))
         good /= np.maximum(1.0, np.linalg.norm(good, axis=1, keepdims=True))  # within 1 of 0
-        good[:5] = generator.standard_normal((5, d)) * 10 ** generator.integers(-1, 6)
+        good[:5] = generator.standard_normal((5, d)) * 10.0 ** generator.integers(-1, 6)
         assert np.linalg.norm(central(good[generator.permutation(k)])) <= 3.0
     three = np.array([[0.0], [0.1], [9.0]])
     assert central(three)[0] in (0.0, 0.1)
@@ -100,10 +100,10 @@ def test_the_plan_says_what_a_run_then_does():
     advice = {n: planner.plan(num_records=n, **how) for n in (500, 3000, 60_000)}
     assert [advice[n].advice for n in advice] == ["more records", "mean only", "filter"]
     assert advice[500].needed_records == advice[60_000].needed_records
-    assert 3000 < advice[3000].needed_records <= 60_000
     need = advice[3000].needed_records
-    assert planner.plan(num_records=need, **how).advice == "filter"
-    assert planner.plan(num_records=int(0.9 * need), **how).advice != "filter"
+    there, before = (planner.plan(num_records=n, **how) for n in (need, int(0.98 * need)))
+    assert there.matrix_noise <= there.norm_limit
+    assert before.matrix_noise > before.norm_limit
     errors = {}
     for n in (500, 60_000):
         errors[n] = []

@@ -85,7 +85,7 @@ def exponential_time_mean(
     location=None, half_width=None, failure_prob=0.1,
 ):  # fmt: skip
     r"""A private mean at the optimal sample size, in exponential time: d ≤ 3, and for d = 2, 3 only a dozen records or
-    so, as R(S) is enumerated.
+    so, as R(S) is enumerated (on the line, any number: a bound on R over windows takes its place, equally sensitive).
 
     Paper: prime, Algorithm 2 (both branches), Theorems 7 and 8.
     Args: form — ``sound`` or ``as_printed``;  constant — c_ζ of the heavy-tailed branch;  spacing — of the candidates,
@@ -109,7 +109,8 @@ def exponential_time_mean(
         location = found.centre
     region = Ball(checks.array("location", location, ndim=1), radius)
     rows = Rows(np.asarray(data, dtype=np.float64), region).take(np.arange(n))
-    seen = float(plan["goodness"].release(resilience.goodness(rows, corruption_rate=rate), rng=rng))
+    score = resilience.window_goodness if d == 1 else resilience.goodness
+    seen = float(plan["goodness"].release(score(rows, corruption_rate=rate), rng=rng))
     trace = ({"goodness": seen, "limit": limit},)
     if seen > limit:
         return replace(refused(f"resilience too large: about {seen:.3g} against {limit:.3g}", trace), noise=plan)

@@ -27,7 +27,8 @@ class Plan:
     reason — in words;  range_shows — whether a bin of the range will pass its cut-off;  norm_limit — the λ that passes;
     matrix_noise — spectral norm of the noise of Σ;  visible_norm — the λ from which a filter sees something;
     error_filtered, error_unfiltered — against the worst adversary of each, a rule of thumb;  needed_records — the
-    least n at which filtering is advised, None where none below 1e13 is;  noise — the :class:`NoisePlan`.
+    least n at which the range shows and the matrix's noise is below the limit, so that a filter sees all it should;
+    None where there is none below 1e13;  noise — the :class:`NoisePlan`.
     """
 
     num_records: int
@@ -45,7 +46,7 @@ class Plan:
     noise: NoisePlan = field(repr=False)
 
     def __str__(self):
-        need = "no n would do" if self.needed_records is None else f"n ≥ {self.needed_records:,} is needed to filter"
+        need = "no n would do" if self.needed_records is None else f"n ≥ {self.needed_records:,} for full accuracy"
         return f"{self.advice}: {self.reason}; {need}"
 
 
@@ -68,11 +69,16 @@ def plan(*, num_records, dimension, corruption_rate, epsilon, delta, variant="ba
 
     here = found(n)
     need = None
-    if rate and found(_MOST)["advice"] == "filter":
+
+    def enough(size):
+        there = found(size)
+        return there["range_shows"] and there["matrix_noise"] <= there["norm_limit"]
+
+    if rate and enough(_MOST):
         low, high = 1, _MOST
         while high - low > max(1, low // 200):
             middle = (low + high) // 2 if high < 4 * low else int(math.sqrt(low * high))
-            low, high = (low, middle) if found(middle)["advice"] == "filter" else (middle, high)
+            low, high = (low, middle) if enough(middle) else (middle, high)
         need = high
     return Plan(num_records=n, dimension=d, corruption_rate=rate, needed_records=need, **here)
 

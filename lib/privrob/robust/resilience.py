@@ -1,8 +1,7 @@
 r"""Resilience: how far the mean of a large part of a set lies from the mean of the whole. Definitions 4.1–4.3.
 
-Exact, by enumeration: for sets of a dozen points in any dimension, and for any n on the line, where the best S' is a
-window of neighbours in order. (A point left out inside S' can always take the place of one end: of the lower end where
-it lies among S' ∖ its upper tail, of the upper one otherwise; neither deviation grows. The tests enumerate.)
+Exact by enumeration, for a dozen points. On the line, any n: :func:`window_goodness`, the least over windows of
+neighbours in order, is never below R(S) (the best S' may leave out points within) and moves by as little.
 """
 
 from __future__ import annotations
@@ -68,27 +67,44 @@ def is_resilient(points, *, sigma, corruption_rate, about=None):
 
 
 def goodness(points, *, corruption_rate):
-    """R(S): the smallest, over the S' of size s, largest ‖μ(T) − μ(S')‖. Exact.
+    """R(S): the smallest, over the S' of size s, largest ‖μ(T) − μ(S')‖. Exact, by enumeration.
 
     Paper: prime, Definition 4.2.
     """
     points = checks.array("points", points, ndim=2)
-    n, d = points.shape
+    n = len(points)
     s, r, _ = sizes(n, corruption_rate)
     if s < 2:
         return 0.0
-    if d == 1:
-        ordered = np.sort(points[:, 0] - np.median(points[:, 0]))
-        sums = np.concatenate([[0.0], np.cumsum(ordered)])
-        start = np.arange(n - s + 1)
-        mean = (sums[start + s] - sums[start]) / s
-        low, high = (sums[start + r] - sums[start]) / r, (sums[start + s] - sums[start + s - r]) / r
-        return float(np.maximum(mean - low, high - mean).min() * r / (s - r))
-    if math.comb(n, s) * math.comb(s, r) > 50 * _MOST_SETS:
+    if math.comb(n, s) * (math.comb(s, r) if points.shape[1] > 1 else 1) > 50 * _MOST_SETS:
         raise ValueError(
-            f"points must be few enough to enumerate, got {math.comb(n, s)} subsets of {s} of {n}; d = 1 takes any n"
+            f"points must be few enough to enumerate, got {math.comb(n, s)} subsets of {s} of {n}; "
+            "on the line window_goodness takes any n"
         )
     return min(deviation(points[list(some)], num_out=r) for some in itertools.combinations(range(n), s))
+
+
+def window_goodness(values, *, corruption_rate):
+    """The smallest over the S' that are s neighbours in order: at least R(S), in O(n log n).
+
+    A bound on it bounds R, and so the sensitivity of d. Its own is D/s as well: for a replaced record, each window has
+    one of the other set that differs in one point (put the next neighbour in the lost point's place, or an end out for
+    a new one within), and a replaced point of S' moves its deviation by D/s at most.
+
+    Paper: prime, Definition 4.2, on the line.
+    Args: values — (n,) or (n, 1).
+    """
+    values = np.ravel(checks.array("values", values))
+    n = len(values)
+    s, r, _ = sizes(n, corruption_rate)
+    if s < 2:
+        return 0.0
+    ordered = np.sort(values - np.median(values))
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    start = np.arange(n - s + 1)
+    mean = (sums[start + s] - sums[start]) / s
+    low, high = (sums[start + r] - sums[start]) / r, (sums[start + s] - sums[start + s - r]) / r
+    return float(np.maximum(mean - low, high - mean).min() * r / (s - r))
 
 
 def directions(dimension, *, num=400):
