@@ -91,7 +91,7 @@ def test_repeated_runs_share_the_budget():
     assert sum(plan.epsilon(0.002).upper for plan in found.noise) <= 20.0
 
 
-# ---------------------------------------------------------------------------------------------------------------- planner
+# -------------------------------------------------------------------------------------------------------------- planner
 
 
 def test_the_plan_says_what_a_run_then_does():
@@ -109,7 +109,9 @@ def test_the_plan_says_what_a_run_then_does():
         errors[n] = []
         for seed in range(3):
             data, _ = corrupted_normal(n, 20, corruption_rate=0.1, adversary="rotated", rng=rng(seed))
-            errors[n].append(prime(data, rng=rng(seed), **{k: v for k, v in how.items() if k != "dimension"}).error(np.zeros(20)))
+            errors[n].append(
+                prime(data, rng=rng(seed), **{k: v for k, v in how.items() if k != "dimension"}).error(np.zeros(20))
+            )
     assert all(e == math.inf for e in errors[500])
     assert max(errors[60_000]) < advice[60_000].error_filtered < 1.5 * 0.1 * math.sqrt(20)
     assert str(advice[3000]).startswith("mean only: ")
@@ -137,7 +139,7 @@ def test_without_corruption_there_is_nothing_to_filter():
     assert "no n would do" in str(found)
 
 
-# -------------------------------------------------------------------------------------------------------------- corruption
+# ----------------------------------------------------------------------------------------------------------- corruption
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)

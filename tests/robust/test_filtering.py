@@ -30,7 +30,7 @@ def survivors(points, steps, size):
     return np.asarray(points, dtype=float)[state.alive]
 
 
-# ------------------------------------------------------------------------------------------------------------------ rows
+# ----------------------------------------------------------------------------------------------------------------- rows
 
 
 @pytest.mark.parametrize("region", [Cube(np.array([1.0, -2.0, 0.5]), 2.0), Ball(np.array([1.0, -2.0, 0.5]), 1.3)])
@@ -108,7 +108,7 @@ def test_factor_of_gives_back_its_matrix():
     np.testing.assert_allclose(factor @ factor.T, a @ a.T, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------------------------ tail
+# ----------------------------------------------------------------------------------------------------------------- tail
 
 
 @TIES
@@ -129,7 +129,13 @@ def test_the_tail_is_the_head_of_the_sorted_list():
 
 @TIES
 def test_tail_size_rounds_up_and_not_by_rounding_errors():
-    assert [tail_size(n, a) for n, a in ((10, 0.05), (11, 0.05), (1000, 0.001), (100, 0.07), (10, 0.0))] == [1, 2, 2, 14, 0]
+    assert [tail_size(n, a) for n, a in ((10, 0.05), (11, 0.05), (1000, 0.001), (100, 0.07), (10, 0.0))] == [
+        1,
+        2,
+        2,
+        14,
+        0,
+    ]
 
 
 def test_rounding_keeps_order_and_takes_the_last_bits():
@@ -141,7 +147,7 @@ def test_rounding_keeps_order_and_takes_the_last_bits():
     assert got[0] == got[1]
 
 
-# ----------------------------------------------------------------------------------------------------------- contraction
+# ---------------------------------------------------------------------------------------------------------- contraction
 
 
 @CONTRACTION
@@ -177,7 +183,9 @@ def test_filtering_contracts_along_random_histories():
         if rng.random() < 0.3:  # one record removed: what an earlier step may leave
             other = np.delete(points, rng.integers(n), axis=0)
         other = other[rng.permutation(len(other))]
-        steps = [(rng.integers(-1, 2, 2), rng.integers(-1, 2, 2), 4 * rng.random() * (rng.random() < 0.7)) for _ in range(4)]
+        steps = [
+            (rng.integers(-1, 2, 2), rng.integers(-1, 2, 2), 4 * rng.random() * (rng.random() < 0.7)) for _ in range(4)
+        ]
         size = int(rng.integers(1, 4))
         worst = max(worst, distance(survivors(points, steps, size), survivors(other, steps, size)))
     assert worst == 1
@@ -229,7 +237,7 @@ def test_ties_by_position_do_not_contract():
     assert distance(*by_content) == 0
 
 
-# --------------------------------------------------------------------------------------------------------------- moments
+# -------------------------------------------------------------------------------------------------------------- moments
 
 
 def test_downdates_agree_with_sums_over_what_is_left():
@@ -262,7 +270,7 @@ def test_negative_eigenvalues_block_the_printed_test_and_not_the_one_sided_one()
     assert excess(np.diag([1.2, 0.9])) == pytest.approx(0.2)
 
 
-# ------------------------------------------------------------------------------------------------------------ Algorithm 4
+# ---------------------------------------------------------------------------------------------------------- Algorithm 4
 
 
 @ALGORITHM

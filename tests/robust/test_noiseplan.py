@@ -81,7 +81,7 @@ def test_no_neighbours_move_a_query_by_more_than_the_plan_says(region):
 
 
 def test_moments_about_any_point_of_the_region_move_by_the_squared_diameter_at_most():
-    """‖uuᵀ − vvᵀ‖_F for u = a − c, v = b − c: D² on cubes and balls, attained; 1.22 D² were allowed by lengths alone."""
+    """‖uuᵀ − vvᵀ‖_F for u = a − c, v = b − c: D² on cubes and balls, attained; lengths alone allow 1.22 D²."""
     rng, worst = np.random.default_rng(1), 0.0
     for d in (1, 2, 3, 4):
         corners = np.array(list(itertools.product([0.0, 1.0], repeat=d)))
@@ -203,7 +203,9 @@ def test_printed_noises_are_the_documents_and_some_are_too_large():
     assert plan["norm"].pure_epsilon == pytest.approx(b.epsilon_step / 2)
     sigma = 4 * side**2 * 100 * math.sqrt(2 * math.log(1.25 / b.delta_step)) / (1e6 * b.epsilon_step)
     assert plan["second_moment"].noise_std == pytest.approx(sigma)
-    assert plan["histogram"].noise_std == pytest.approx(4 * math.sqrt(2 * math.log(1.25 / b.delta_step)) / (1e6 * b.epsilon_step))
+    assert plan["histogram"].noise_std == pytest.approx(
+        4 * math.sqrt(2 * math.log(1.25 / b.delta_step)) / (1e6 * b.epsilon_step)
+    )
     assert sigma * math.sqrt(100) > 100 * 10.7  # against a signal of λ = 10.7: nothing can be seen
     assert plan.caveats
 

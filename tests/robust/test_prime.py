@@ -1,7 +1,8 @@
-"""PRIME: its scores and its threshold exactly, its forms against each other, its errors, its variants, its corner cases."""
+"""PRIME: scores and threshold exactly, its forms against each other, errors, variants, attacks, corner cases."""
 
 import math
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def run(adversary="rotated", n=30_000, d=20, rate=0.05, seed=0, estimator=prime,
     return estimator(data, corruption_rate=rate, rng=rng(100 + seed), **{**BUDGET, **more})
 
 
-# ---------------------------------------------------------------------------------------------------------------- scores
+# --------------------------------------------------------------------------------------------------------------- scores
 
 
 @SCORES
@@ -156,7 +157,7 @@ def test_the_printed_step_needs_hundreds_of_iterations_not_log_d():
     assert seen[0] > 20 * math.ceil(math.log(d))
 
 
-# ------------------------------------------------------------------------------------------------- one algorithm, two forms
+# --------------------------------------------------------------------------------------------- one algorithm, two forms
 
 
 @PRIME
@@ -194,7 +195,7 @@ def test_both_forms_of_the_private_filter_give_the_same(form):
 @PRIME
 def test_a_run_asks_no_more_than_its_plan():
     class Counting(Curator):
-        asked = {}
+        asked: ClassVar[dict] = {}
 
         def _noisy(self, what, value):
             self.asked[what] = self.asked.get(what, 0) + 1
@@ -211,7 +212,15 @@ def test_a_run_asks_no_more_than_its_plan():
             Counting.asked = {}
             original, module.Curator = module.Curator, Counting
             try:
-                out = run(n=5000, d=6, seed=seed, variant=variant, adversary="decoy", noise_records=10**8, location=np.zeros(6))
+                out = run(
+                    n=5000,
+                    d=6,
+                    seed=seed,
+                    variant=variant,
+                    adversary="decoy",
+                    noise_records=10**8,
+                    location=np.zeros(6),
+                )
             finally:
                 module.Curator = original
             allowed = {e.what: e.asked for e in out.noise.entries}
@@ -226,12 +235,14 @@ def test_the_plan_and_its_noise_do_not_look_at_the_records():
     assert one.noise == two.noise
 
 
-# ---------------------------------------------------------------------------------------------------------------- errors
+# --------------------------------------------------------------------------------------------------------------- errors
 
 
 @PRIME
 @pytest.mark.paper("prime", "Theorem 6")
-@pytest.mark.parametrize("adversary", ["none", "cluster", "rotated", "random", "corner", "decoy", "scatter", "hide", "nan"])
+@pytest.mark.parametrize(
+    "adversary", ["none", "cluster", "rotated", "random", "corner", "decoy", "scatter", "hide", "nan"]
+)
 def test_the_error_is_a_small_multiple_of_the_rate_for_every_adversary(adversary):
     rate = 0.05
     stated = rate * math.sqrt(math.log(1 / rate))
@@ -328,7 +339,7 @@ def test_the_final_noise_is_what_the_plan_says():
     assert abs(got.std(axis=0, ddof=1).mean() / want - 1) < 5 / math.sqrt(2 * d * len(found))
 
 
-# -------------------------------------------------------------------------------------------------------- the other variants
+# --------------------------------------------------------------------------------------------------- the other variants
 
 
 @pytest.mark.paper("prime", "Figure 1")
@@ -403,7 +414,9 @@ def test_private_means_without_a_filter_have_their_noise():
     n, d = 5000, 6
     data = rng(28).standard_normal((n, d)) + 2.0
     for clip in ("cube", "ball"):
-        found = [dp_mean(data, rng=rng(s), clip=clip, epsilon=1.0, delta=1e-5, location=np.full(d, 2.0)) for s in range(80)]
+        found = [
+            dp_mean(data, rng=rng(s), clip=clip, epsilon=1.0, delta=1e-5, location=np.full(d, 2.0)) for s in range(80)
+        ]
         got = np.array([f.estimate for f in found])
         std = found[0].noise["mean"].noise_std
         assert abs(got.std(axis=0, ddof=1).mean() / std - 1) < 5 / math.sqrt(2 * d * 80)
@@ -417,7 +430,7 @@ def test_private_means_without_a_filter_have_their_noise():
     assert shrinking_mean(bad, rng=rng(1), epsilon=1.0, delta=1e-5, radius=500.0).error(np.zeros(d)) > 0.5
 
 
-# ----------------------------------------------------------------------------------------------------------------- attacks
+# -------------------------------------------------------------------------------------------------------------- attacks
 
 
 @PRIME
@@ -455,7 +468,7 @@ def test_an_attack_shows_that_the_printed_mean_costs_d_times_what_it_states():
     assert attacked.epsilon_lower > 2 * epsilon
 
 
-# ------------------------------------------------------------------------------------------------------------- corner cases
+# --------------------------------------------------------------------------------------------------------- corner cases
 
 
 @PRIME

@@ -185,9 +185,7 @@ class StableHistogram:
         """One for the noise of each bin that moves, one for each lost mass."""
         self._ledger(neighbouring, sampling)
         how = {"neighbouring": neighbouring, "sampling": sampling}
-        return pairs.ProductPair(
-            tuple(g.pairs(**how) for g, count in self.entries(neighbouring) for _ in range(count))
-        )
+        return pairs.ProductPair(tuple(g.pairs(**how) for g, count in self.entries(neighbouring) for _ in range(count)))
 
     def tradeoff(self, type1, *, neighbouring, sampling):
         """Not stated: take ε at the δ you need."""

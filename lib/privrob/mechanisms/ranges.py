@@ -149,9 +149,13 @@ class HeavyTailedRange:
     def release(self, data, *, rng):
         """x̄ of ``data`` (n, d): a :class:`Located`."""
         order = rng.permutation(len(data))
-        found = [self.one.release(np.asarray(data[np.sort(part)]), rng=rng) for part in
-                 np.array_split(order, self.num_blocks)]
+        found = [
+            self.one.release(np.asarray(data[np.sort(part)]), rng=rng)
+            for part in np.array_split(order, self.num_blocks)
+        ]
         centres = [f.centre for f in found if f.centre is not None]
         if 2 * len(centres) <= self.num_blocks:
-            return Located(None, f"range: only {len(centres)} of {self.num_blocks} blocks show a bin on every coordinate")
+            return Located(
+                None, f"range: only {len(centres)} of {self.num_blocks} blocks show a bin on every coordinate"
+            )
         return Located(np.median(centres, axis=0), "", (len(centres),))

@@ -12,7 +12,6 @@ import numpy as np
 
 from privrob.robust.filtering import FilteredSet, excess, tail_size
 from privrob.robust.noiseplan import symmetric_noise
-from privrob.robust.rows import factor_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +33,20 @@ class Curator:
         self.rows, self.plan, self.rng = rows, plan, rng
         self.interactive, self.stop, self.layout, self.identity = interactive, stop, layout, identity
         self.tail = tail_size(rows.n, corruption_rate)
-        self.history, self._state, self.num_queries = [], None, 0
+        self.history, self._state, self._scored, self.num_queries = [], None, None, 0
 
     def state(self):
         """The set that remains: not private."""
         if self._state is None or self.interactive:
-            self._state = FilteredSet(self.rows)
+            fresh = FilteredSet(self.rows)
             for step in self.history:
-                self._apply(self._state, step)
+                self._apply(fresh, step)
+            self._state = fresh
         return self._state
 
     def _apply(self, state, step):
-        return state.remove(state.scores(step.point, step.factor), step.threshold, size=self.tail)
+        scores = self.scores(step.point, step.factor) if state is self._state else state.scores(step.point, step.factor)
+        return state.remove(scores, step.threshold, size=self.tail)
 
     def filter(self, step):
         """Add a step to the history. Nothing is released."""
@@ -77,7 +78,10 @@ class Curator:
         return float(self._noisy(what, float(np.linalg.eigvalsh(matrix)[-1])))
 
     def second_moment(self, about=None):
-        """M(S), or with ``about`` (1/n) Σ (x − c)(x − c)ᵀ, with noise. Paper: prime, Algorithms 6 and 12 (q_PCA, q_MMW)."""
+        """M(S), or with ``about`` (1/n) Σ (x − c)(x − c)ᵀ, with noise.
+
+        Paper: prime, Algorithms 6 and 12 (q_PCA, q_MMW).
+        """
         self.num_queries += 1
         matrix = self._moment_about(about)
         std = self.plan["second_moment"].noise_std
@@ -100,11 +104,17 @@ class Curator:
         matrix = self.state().second_moment
         return float(self._noisy(what, float((matrix * weights).sum()) - (1.0 if self.identity else 0.0)))
 
-    def threshold_queries(self, point, weights, *, num_bins, ask_score):
-        """(ψ or None, noisy shares of the bins): the two queries of Algorithm 11. Scores above the last bin count in it,
-        scores below 1/4 in none."""
+    def scores(self, point, factor):
+        """Scores of all records, kept for the step that follows the threshold: not private."""
+        if self._scored is None or self._scored[0] is not point or self._scored[1] is not factor or self.interactive:
+            self._scored = point, factor, self.state().scores(point, factor)
+        return self._scored[2]
+
+    def threshold_queries(self, point, factor, *, num_bins, ask_score):
+        """(ψ or None, noisy shares of the bins): the two queries of Algorithm 11. Scores above the last bin count in
+        it, scores below 1/4 in none."""
         state, n = self.state(), max(self.rows.n, 1)
-        scores = state.scores(point, factor_of(weights))[state.alive].astype(np.float64)
+        scores = self.scores(point, factor)[state.alive].astype(np.float64)
         psi = None
         if ask_score:
             psi = float(self._noisy("score_again", (scores - (1.0 if self.identity else 0.0)).sum() / n))

@@ -29,7 +29,8 @@ class Outcome:
 
     Fields: estimate — shape (d,), or None;  status — ``converged`` (the stop test passed), ``exhausted`` (out of
     epochs; the last set's mean) or ``refused``;  reason — in words;  trace — what was released on the way, a dict a
-    query round;  exact — what an analyst must never see (true sizes, scores), only where it was asked for;  noise — the :class:`NoisePlan` it was made with.
+    query round;  exact — what an analyst must never see (true sizes, scores), only where it was asked for;  noise —
+    the :class:`privrob.robust.noiseplan.NoisePlan` it was made with.
     """
 
     estimate: np.ndarray | None
@@ -174,14 +175,18 @@ def check_data(data, corruption_rate):
     """The number of records and of dimensions; shapes and rates that can't be are refused."""
     if getattr(data, "ndim", 0) != 2 or data.shape[1] == 0:
         raise ValueError(f"data must have one row a record, shape (n, d), got {np.shape(data)}")
-    rate = checks.real("corruption_rate", corruption_rate, low=0.0, high=0.5, open_high=True,
-                       hint="no estimator tells which half is the good one")
+    rate = checks.real(
+        "corruption_rate",
+        corruption_rate,
+        low=0.0,
+        high=0.5,
+        open_high=True,
+        hint="no estimator tells which half is the good one",
+    )
     return data.shape[0], data.shape[1], rate
 
 
-def filter_mean(
-    data, *, corruption_rate, rng, stop_constant=3.0, stop="spectral", max_steps=None, region=None
-):
+def filter_mean(data, *, corruption_rate, rng, stop_constant=3.0, stop="spectral", max_steps=None, region=None):
     r"""The mean of what a filter leaves, without privacy. Algorithm 4.
 
     Each step scores the records along the top eigenvector of their covariance, draws Z ~ U[0, 1] and removes those of

@@ -49,7 +49,10 @@ def printed_step(norm, *, stop_constant=1.0, heavy_tailed=False):
 
 
 def num_bins(diameter):
-    """2 + ⌈log₂ D²⌉ bins [1/4, 1/2), [1/2, 1), … up to D² at least. Paper: prime, Algorithm 11 (its log is to base 2)."""
+    """2 + ⌈log₂ D²⌉ bins [1/4, 1/2), [1/2, 1), … up to D² at least.
+
+    Paper: prime, Algorithm 11 (its log is to base 2).
+    """
     return max(2, 2 + math.ceil(2 * math.log2(diameter)))
 
 

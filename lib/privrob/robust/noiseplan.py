@@ -143,7 +143,7 @@ def symmetric_noise(dimension, *, noise_std, rng, layout="isotropic"):
 
 
 def classic_std(epsilon, *, delta, l2_sensitivity):
-    r"""Δ √(2 log(1.25/δ))/ε at any ε, as the document has it. It is short above ε ≈ 8 (Dwork and Roth ask for ε < 1)."""
+    r"""Δ √(2 log(1.25/δ))/ε at any ε, as the document has it: short above ε ≈ 8 (Dwork and Roth ask for ε < 1)."""
     return l2_sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 

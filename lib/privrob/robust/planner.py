@@ -1,6 +1,6 @@
-r"""Before any record is touched: can filtering help here, what noise would each step get, and how many records would do?
+r"""Before any record is touched: can filtering help here, what noise would each step get, how many records would do?
 
-    planner.plan(num_records=100_000, dimension=50, corruption_rate=0.1, epsilon=1.0, delta=1e-6)
+planner.plan(num_records=100_000, dimension=50, corruption_rate=0.1, epsilon=1.0, delta=1e-6)
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ def _judge(settings, n, *, dimension, corruption_rate, epsilon, delta):
     elif not rate:
         advice, reason = "mean only", "nothing is corrupted"
     elif filtered >= unfiltered:
-        advice, reason = "mean only", (
-            f"a filter sees no λ below {visible:.3g} and would leave {filtered:.3g}, clipping alone {unfiltered:.3g}"
+        advice, reason = (
+            "mean only",
+            (f"a filter sees no λ below {visible:.3g} and would leave {filtered:.3g}, clipping alone {unfiltered:.3g}"),
         )
     else:
         advice, reason = "filter", f"what stays unseen costs about {filtered:.3g}, against {unfiltered:.3g} unfiltered"

@@ -81,13 +81,17 @@ _PRESETS = {
 def settings_for(variant="ball", *, heavy_tailed=False, **changes):
     """The settings of a variant, some of them changed by name."""
     if checks.choice("variant", variant, VARIANTS) == "as_released":
-        raise ValueError("variant='as_released' has an algorithm of its own; call privrob.robust.released.released_prime")
+        raise ValueError(
+            "variant='as_released' has an algorithm of its own; call privrob.robust.released.released_prime"
+        )
     preset = _PRESETS[variant]
     if heavy_tailed:
         preset = replace(preset, heavy_tailed=True, clip="ball")
         if preset.sound:  # bins of 4 standard deviations: the fullest is within 4 of the mean
             preset = replace(preset, centre="middle", centre_error=4.0, stop_constant=3.0)
-    checks.options("changes", changes, [f for f in Settings.__dataclass_fields__ if f not in ("variant", "heavy_tailed")])
+    checks.options(
+        "changes", changes, [f for f in Settings.__dataclass_fields__ if f not in ("variant", "heavy_tailed")]
+    )
     return replace(preset, **changes)
 
 
@@ -292,7 +296,8 @@ class _Run:
         if s.sound:
             point = self.region.clip(point)
         ask = {"num_bins": mmw.num_bins(self.region.diameter), "ask_score": not s.sound}
-        again, shares = curator.threshold_queries(point, weights, **ask)
+        factor = factor_of(weights)
+        again, shares = curator.threshold_queries(point, factor, **ask)
         noise = curator.plan["histogram"].noise_std
         least = mmw.pick_threshold(shares, score if again is None else again, noise_std=noise, margin=s.margin)
         draw = s.lowest_draw + (1 - s.lowest_draw) * self.draws.random()
@@ -300,7 +305,7 @@ class _Run:
         if least is None:
             return
         before = curator.state().alive.copy() if self.keep_exact else None
-        curator.filter(Step(point, factor_of(weights), least * draw))
+        curator.filter(Step(point, factor, least * draw))
         if self.keep_exact:
             self.exact[-1]["removed"] = np.flatnonzero(before & ~curator.state().alive)
 

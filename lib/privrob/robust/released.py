@@ -3,8 +3,8 @@ r"""What the authors' script does, written anew from its behaviour. **Not privat
 Where it differs: exp of each entry in place of the matrix exponential; its own Z for each record; a half width used as
 the width in every sensitivity; a size that is checked without noise; a step ten times as large; six queries at
 ε/(4T₁T₂), 1.8 ε in all by basic composition; a range that is known to be [−R, R], whose x̄ is the *sum* of the ends of
-the fullest bin, 2μ in place of μ (harmless while |μ| is below the half width less 5, as for R = 10), and −2R + 0.1 where
-no bin passes the cut-off; a DP mean without noise. Its own figure has ε = 10.
+the fullest bin, 2μ in place of μ (harmless while μ is below the half width less 5, as for R = 10), and −2R + 0.1
+where no bin passes the cut-off; a DP mean without noise. Its own figure has ε = 10.
 """
 
 from __future__ import annotations
