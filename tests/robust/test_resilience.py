@@ -49,10 +49,11 @@ def test_goodness_is_its_definition(d):
 @GOODNESS
 def test_windows_on_the_line_bound_the_goodness_from_above():
     gaps = []
-    for seed in range(40):
+    for seed in range(60):
         points = rng(seed).standard_cauchy(10) if seed % 2 else rng(seed).integers(-3, 4, 9).astype(float)
+        rate = (0.1, 0.15, 0.2)[seed % 3]
         window, exact = (
-            f(points[:, None], corruption_rate=0.2) for f in (resilience.window_goodness, resilience.goodness)
+            f(points[:, None], corruption_rate=rate) for f in (resilience.window_goodness, resilience.goodness)
         )
         assert window >= exact * (1 - 1e-9) - 1e-12
         gaps.append(window / exact if exact > 1e-12 else 1.0)

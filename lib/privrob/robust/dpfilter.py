@@ -63,7 +63,7 @@ def printed_plan(epsilon, *, delta, num_records, dimension, box_side, num_steps,
 
 
 def sound_plan(epsilon, *, delta, num_records, dimension, diameter, num_steps, noiseless=False):
-    """Normal noise by the true sensitivities; the shares of μ²: range 15 %, matrix half, mean 20 %, norm 10 %, size 5 %."""
+    """Normal noise by the true sensitivities; of μ², range 15 %, matrix 50, mean 20, norm 10, size 5."""
     mu, lost = gdp_budget(epsilon, delta=delta)
     n, square = num_records, diameter**2
     location = PrivateRange.gaussian(mu * math.sqrt(0.15), lost_prob=lost, dimension=dimension)
