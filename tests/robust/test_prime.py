@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from privrob.accounting import audit
+from privrob.accounting import audit, gdp
 from privrob.robust import mmw
 from privrob.robust.corruption import corrupted_normal
 from privrob.robust.curator import Curator, Step
@@ -16,7 +16,7 @@ from privrob.robust.dpfilter import printed_plan, printed_steps, private_filter
 from privrob.robust.filtering import FilteredSet, tail_size
 from privrob.robust.prime import make_plan, prime, region_for, settings_for
 from privrob.robust.private_means import dp_mean, shrinking_mean
-from privrob.robust.released import released_mean, released_prime
+from privrob.robust.released import released_mean, released_plan, released_prime, released_rounds
 from privrob.robust.rows import Ball, Cube, Rows
 
 SCORES = pytest.mark.paper("prime", "Section 2.3.1")
@@ -29,8 +29,8 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def run(adversary="rotated", n=30_000, d=20, rate=0.05, seed=0, estimator=prime, **more):
-    data, _ = corrupted_normal(n, d, corruption_rate=rate, adversary=adversary, rng=rng(seed))
+def run(adversary="rotated", n=30_000, d=20, rate=0.05, seed=0, estimator=prime, shift=1.5, **more):
+    data, _ = corrupted_normal(n, d, corruption_rate=rate, adversary=adversary, rng=rng(seed), shift=shift)
     return estimator(data, corruption_rate=rate, rng=rng(100 + seed), **{**BUDGET, **more})
 
 
@@ -360,6 +360,32 @@ def test_the_released_script_filters_its_own_cluster_and_not_a_rotated_one():
     assert not errors["cluster"].noise.private
     with pytest.raises(ValueError, match="released_prime"):
         prime(np.zeros((5, 2)), corruption_rate=0.1, rng=rng(0), variant="as_released", **BUDGET)
+
+
+def test_the_released_noises_are_short_and_its_size_has_none():
+    plan = released_plan(10**6, 100, epsilon=10.0, delta=0.01)
+    assert plan.epsilon(0.5).upper == math.inf
+    first, second = released_rounds(10**6, 100)
+    assert (first, second) == (5, 4)
+    each = 0.99 * 10.0 / (4 * first * second)
+    assert plan["norm"].pure_epsilon == pytest.approx(2 * each)  # stated: ε of one answer
+    assert plan["score_again"].pure_epsilon == pytest.approx(4 * each)
+    delta = 0.99 * 0.01 / (4 * first * second)
+    assert gdp.delta_of(each, gdp_mu=plan["second_moment"].gdp_mu) > 2 * delta
+    assert gdp.delta_of(2 * each, gdp_mu=plan["mean"].gdp_mu) < 1.0
+    assert not plan.private
+    assert len(plan.caveats) == 2
+
+
+@PRIME
+@pytest.mark.parametrize("kappa", [0.0, math.inf])
+def test_both_limits_of_the_step_run(kappa):
+    """The norm score sees a cluster of norm 1.5√d in every direction at once; the top direction sees it best."""
+    found = run("rotated", n=20_000, d=6, kappa=kappa, num_iterations=1, shift=3.0)
+    assert np.isfinite(found.estimate).all()
+    assert any(t.get("score") for t in found.trace)
+    if kappa == math.inf:
+        assert found.error(np.zeros(6)) < 0.15
 
 
 def test_the_released_range_is_twice_the_mean_and_its_mean_has_no_noise():

@@ -14,13 +14,56 @@ import math
 import numpy as np
 
 from privrob import checks
+from privrob.mechanisms.noise import Gaussian, Laplace
 from privrob.robust import mmw
 from privrob.robust.filtering import FilteredSet, Outcome, check_data, excess, refused, stop_level
-from privrob.robust.noiseplan import NoisePlan, symmetric_noise
+from privrob.robust.noiseplan import Entry, NoisePlan, symmetric_noise
 from privrob.robust.rows import Cube, Rows, factor_of
 
-_NOT_PRIVATE = NoisePlan((), ("not private: thresholds per record, an un-noised size, widths halved",), private=False)
+_CAVEATS = (
+    "a threshold for each record: filtering does not contract, and neighbours may drift apart",
+    "a size that is checked without noise",
+)
 _FAILURE = 0.9  # its ζ
+
+
+def released_rounds(num_records, dimension):
+    """(T₁, T₂) of the script: ⌊log(b√d)⌋ and ⌊log d⌋; (2, 2) on the line."""
+    half = released_box(num_records, dimension)
+    return (int(math.log(half * math.sqrt(dimension))), int(math.log(dimension))) if dimension > 1 else (2, 2)
+
+
+def released_plan(num_records, dimension, *, epsilon, delta):
+    """The script's noises beside the true sensitivities: no guarantee, as its size has none and its filter none either.
+
+    It takes half of the region's side for the side: each sensitivity of a second moment is 4 times, that of a mean
+    twice what it reckons with; the factor 2 of the document's formulas takes back a half of that.
+    """
+    n, d = num_records, dimension
+    half = released_box(n, d)
+    first, second = released_rounds(n, d)
+    both = first * max(second, 1)
+    left, left_delta = 0.99 * epsilon, 0.99 * delta
+    one, each = left / (4 * first), left / (4 * both)
+    one_delta, each_delta = left_delta / (4 * first), left_delta / (4 * both)
+    square, true = half**2 * d, (2 * half) ** 2 * d
+    mean_std = 2 * half * math.sqrt(2 * d * math.log(1.25 / one_delta)) / (n * one)
+    step_std = 2 * half * math.sqrt(2 * d * math.log(1 / each_delta)) / (n * each)
+    matrix_std = 2 * square * math.sqrt(2 * math.log(1 / each_delta)) / (n * each)
+    true_mean = 2 * half * math.sqrt(d) / (0.55 * n)
+    width = "the width is 2b, not b"
+    entries = (
+        Entry("size", Laplace(0.0, 1.0), first, note="no noise"),
+        Entry("epoch_norm", Laplace(2 * square / (n * one), true / n), first, note=width),
+        Entry("norm", Laplace(2 * square / (n * each), true / n), both, note=width),
+        Entry("second_moment", Gaussian(matrix_std, true / n), both, note=width),
+        Entry("score", Laplace(2 * square / (n * each), true / n), both, note=width),
+        Entry("centre", Gaussian(step_std, true_mean), both, note=width),
+        Entry("score_again", Laplace(square / (n * each), true / n), both, note=width),
+        Entry("histogram", Laplace(2 / (n * each), 1 / n), both, 2, note="of the tail's scores only"),
+        Entry("mean", Gaussian(mean_std, true_mean), note=width),
+    )
+    return NoisePlan(entries, _CAVEATS, private=False)
 
 
 def released_range(data, *, epsilon, delta, known_range, rng):
@@ -50,7 +93,8 @@ def released_mean(data, *, epsilon, delta, rng, known_range=10.0):
     inside = (np.abs(data - centre) < released_box(n, d)).all(axis=1)
     if not inside.any():
         return refused("no record lies in the box")
-    return Outcome(data[inside].mean(axis=0), "converged", "", noise=_NOT_PRIVATE)
+    plan = NoisePlan((Entry("mean", Gaussian(0.0, 2 * released_box(n, d) * math.sqrt(d) / n)),), private=False)
+    return Outcome(data[inside].mean(axis=0), "converged", "", noise=plan)
 
 
 def released_prime(
@@ -71,37 +115,33 @@ def released_prime(
     half = released_box(n, d)
     region = Cube(released_range(data, **how), 2 * half)
     state = FilteredSet(Rows(data, region))
-    epsilon, delta = 0.99 * epsilon, 0.99 * delta
-    first, second = (int(math.log(half * math.sqrt(d))), int(math.log(d))) if d > 1 else (2, 2)
-    each, each_delta = epsilon / (4 * first * max(second, 1)), delta / (4 * first * max(second, 1))
-    square, trace = half**2 * d, []
-    epoch_scale, step_scale = 2 * square * 4 * first / (n * epsilon), 2 * square / (n * each)
-    step_std = 2 * half * math.sqrt(2 * d * math.log(1 / each_delta)) / (n * each)
-    matrix_std = 2 * square * math.sqrt(2 * math.log(1 / each_delta)) / (n * each)
+    plan, square, trace = released_plan(n, d, epsilon=epsilon, delta=delta), half**2 * d, []
+    first, second = released_rounds(n, d)
+    both = 4 * first * max(second, 1)
     for _ in range(first):
-        norm = excess(state.second_moment) + rng.laplace(0.0, epoch_scale)
+        norm = excess(state.second_moment) + rng.laplace(0.0, plan["epoch_norm"].laplace_scale)
         trace.append({"norm": norm, "size": state.size})
         if state.size < 0.55 * n:
             return refused("set too small", trace)
         if norm < stop_constant * stop_level(rate):
-            std = 2 * half * math.sqrt(2 * d * math.log(1.25 * 4 * first / delta)) * 4 * first / (n * epsilon)
-            estimate = region.centre + state.mean + rng.normal(0.0, std, d)
-            return Outcome(estimate, "converged", "", tuple(trace), noise=_NOT_PRIVATE)
+            estimate = region.centre + state.mean + rng.normal(0.0, plan["mean"].noise_std, d)
+            return Outcome(estimate, "converged", "", tuple(trace), noise=plan)
         step, total = 1 / (10 * (0.01 / stop_constant + 1.01) * max(norm, 1e-300)), np.zeros((d, d))
         for _ in range(second):
-            inner = excess(state.second_moment) + rng.laplace(0.0, step_scale)
+            inner = excess(state.second_moment) + rng.laplace(0.0, plan["norm"].laplace_scale)
             if inner < 0.5 * norm:
                 break
             matrix = state.second_moment
-            total += matrix + symmetric_noise(d, noise_std=matrix_std, rng=rng, layout="mirror") - np.eye(d)
+            noise = symmetric_noise(d, noise_std=plan["second_moment"].noise_std, rng=rng, layout="mirror")
+            total += matrix + noise - np.eye(d)
             weights = mmw.weights(total, step=step, exponential=exponential)
-            score = float((matrix * weights).sum() - np.trace(weights)) + rng.laplace(0.0, step_scale)
+            score = float((matrix * weights).sum() - np.trace(weights)) + rng.laplace(0.0, plan["score"].laplace_scale)
             if score <= inner / 5.5:
                 continue
-            point = state.mean + rng.normal(0.0, step_std, d)
-            _filter(state, point, weights, rate, each, each_delta, square, rng, trace)
+            point = state.mean + rng.normal(0.0, plan["centre"].noise_std, d)
+            _filter(state, point, weights, rate, 0.99 * epsilon / both, 0.99 * delta / both, square, rng, trace)
     why = "the script fails here, on an unset variable; this is the last set's mean"
-    return Outcome(region.centre + state.mean, "exhausted", why, tuple(trace), noise=_NOT_PRIVATE)
+    return Outcome(region.centre + state.mean, "exhausted", why, tuple(trace), noise=plan)
 
 
 def _filter(state, point, weights, rate, epsilon, delta, square, rng, trace):
