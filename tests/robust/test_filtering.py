@@ -43,6 +43,13 @@ def test_clipping_is_the_projection_onto_the_region(region):
         others = region.clip(3 * rng.standard_normal((200, 3))) + region.centre
         assert np.linalg.norm(x - y) <= np.linalg.norm(x - others, axis=1).min() + 1e-12
         np.testing.assert_allclose(region.nearest(x), y, atol=1e-12)
+    about = data - region.centre
+    if isinstance(region, Cube):
+        want = np.minimum(np.maximum(about, -1.0), 1.0)
+    else:
+        length = np.linalg.norm(about, axis=1)
+        want = np.where((length <= 1.3)[:, None], about, about * (1.3 / length)[:, None])
+    np.testing.assert_allclose(clipped - region.centre, want, atol=1e-12)
     gaps = np.linalg.norm(clipped[:, None] - clipped[None], axis=2)
     assert gaps.max() <= region.diameter * (1 + 1e-12)
 

@@ -569,6 +569,11 @@ def test_steps_of_a_curator_are_public_and_replayed():
     for curator in curators:
         for step in range(3):
             curator.filter(Step(np.zeros(2), np.eye(2)[:, [step % 2]], 0.5))
+    kept = curators[0].rows.take(np.flatnonzero(curators[0].state().alive)) - [0.5, -1.0]
+    for curator in curators:  # moments about a public point: what Algorithm 8 asks for
+        np.testing.assert_allclose(curator.second_moment(about=np.array([0.5, -1.0])), kept.T @ kept / 100)
+        norm = np.linalg.norm(kept.T @ kept / 100 - np.eye(2), 2)
+        assert curator.norm_about(np.array([0.5, -1.0])) == pytest.approx(norm)
     sizes = [c.size() for c in curators]
     assert sizes[0] == sizes[1] < 50
     assert (curators[0].state().alive == curators[1].state().alive).all()
