@@ -1,5 +1,6 @@
 """PRIME: scores and threshold exactly, its forms against each other, errors, variants, attacks, corner cases."""
 
+import itertools
 import math
 from dataclasses import replace
 from typing import ClassVar
@@ -193,7 +194,7 @@ def test_both_forms_of_the_private_filter_give_the_same(form):
 
 
 @PRIME
-def test_a_run_asks_no_more_than_its_plan():
+def test_a_run_asks_no_more_than_its_plan(monkeypatch):
     class Counting(Curator):
         asked: ClassVar[dict] = {}
 
@@ -205,28 +206,34 @@ def test_a_run_asks_no_more_than_its_plan():
             self.asked["second_moment"] = self.asked.get("second_moment", 0) + 1
             return super().second_moment(about)
 
-    from privrob.robust import prime as module
+    monkeypatch.setattr("privrob.robust.prime.Curator", Counting)
+    full = {"ball": {"kappa": 0.0}, "tuned": {"kappa": 0.0}, "as_printed": {}}  # no score passes: every round is run
+    for variant, more in itertools.product(full, (False, True)):
+        Counting.asked = {}
+        how = full[variant] if more else {}
+        out = run(n=5000, variant=variant, noise_records=10**8, location=np.zeros(20), **how)
+        allowed = {e.what: e.asked for e in out.noise.entries}
+        assert Counting.asked, variant
+        for what, times in Counting.asked.items():
+            assert times <= allowed[what], (variant, what)
+        if more:
+            assert Counting.asked["norm"] == allowed["norm"]
 
-    for variant in ("ball", "tuned", "as_printed"):
-        for seed in range(3):
-            Counting.asked = {}
-            original, module.Curator = module.Curator, Counting
-            try:
-                out = run(
-                    n=5000,
-                    d=6,
-                    seed=seed,
-                    variant=variant,
-                    adversary="decoy",
-                    noise_records=10**8,
-                    location=np.zeros(6),
-                )
-            finally:
-                module.Curator = original
-            allowed = {e.what: e.asked for e in out.noise.entries}
-            assert Counting.asked, variant
-            for what, times in Counting.asked.items():
-                assert times <= allowed[what], (variant, what)
+
+@PRIME
+def test_a_noisy_point_is_kept_in_the_region(monkeypatch):
+    """Scores are at most the squared diameter then; the printed algorithm lets μ_t leave."""
+    seen = []
+
+    class Watching(Curator):
+        def threshold_queries(self, point, factor, **more):
+            seen.append(np.linalg.norm(point) / self.rows.region.radius)
+            return super().threshold_queries(point, factor, **more)
+
+    monkeypatch.setattr("privrob.robust.prime.Curator", Watching)
+    for seed in range(5):
+        run(n=60, d=40, seed=seed, location=np.zeros(40), epsilon=1.0)
+    assert max(seen) == pytest.approx(1.0)  # the noise alone is several radii
 
 
 @PRIME
@@ -535,6 +542,18 @@ def test_a_set_that_falls_below_three_quarters_is_refused():
     found = prime(data, corruption_rate=0.24, rng=rng(3), stop_constant=0.05, lowest_draw=0.0, **BUDGET)
     assert found.refused
     assert "set too small" in found.reason
+    assert 0.5 * 20_000 < found.trace[-1]["size"] < 0.75 * 20_000
+    assert "iteration" not in found.trace[-1]
+
+
+@PRIME
+@pytest.mark.parametrize("variant", ["ball", "tuned"])
+def test_a_centre_off_the_mean_changes_nothing_without_noise(variant):
+    data = rng(36).standard_normal((3000, 3)) + 2.0
+    how = {"corruption_rate": 0.1, "noiseless": True, "variant": variant, "location": np.array([2.6, 1.5, 2.0])}
+    found = prime(data, rng=rng(37), **how, **BUDGET)
+    assert len(found.trace) == 1, "clean records stop at once"
+    np.testing.assert_allclose(found.estimate, data.mean(axis=0), atol=1e-12)
 
 
 def test_a_noise_that_hides_the_signal_is_said():
