@@ -313,7 +313,11 @@ def test_depth_of_flat_sets_is_zero_beside_them_and_their_own_within():
     plane = np.hstack([rng(21).standard_normal((8, 2)), np.zeros((8, 1))])
     np.testing.assert_allclose(depth(line[[2]], line), 3 / 5)
     np.testing.assert_allclose(depth(line[[2]] + [0, 0, 1.0], line), 0.0)
-    np.testing.assert_allclose(depth(plane[[1]], plane), depth(plane[[1], :2], plane[:, :2]))
+    middle = plane.mean(axis=0, keepdims=True)
+    assert depth(middle[:, :2], plane[:, :2])[0] >= 2 / 8
+    np.testing.assert_allclose(depth(middle, plane), depth(middle[:, :2], plane[:, :2]))
+    octahedron = np.vstack([np.eye(3), -np.eye(3)])
+    np.testing.assert_allclose(depth(np.array([[0, 0, 0], [0.1, 0, 0], [1, 0, 0]]), octahedron), [3 / 6, 1 / 6, 1 / 6])
     np.testing.assert_allclose(depth(np.zeros((1, 3)), np.zeros((4, 3))), 1.0)
     with pytest.raises(ValueError, match="hard to find"):
         depth(np.zeros((1, 4)), np.zeros((2, 4)))
