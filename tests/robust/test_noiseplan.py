@@ -8,6 +8,7 @@ import pytest
 
 from privrob.accounting import gdp, pairs
 from privrob.mechanisms.noise import Gaussian, Laplace
+from privrob.mechanisms.ranges import PrivateRange
 from privrob.robust import dpfilter, noiseplan
 from privrob.robust.filtering import FilteredSet, excess
 from privrob.robust.prime import make_plan, region_for, settings_for
@@ -251,3 +252,15 @@ def test_entries_say_what_they_are():
     assert entry.as_row() == {
         "what": "norm", "asked": 3, "each": 1, "noise": "Laplace", "note": "twice", "sensitivity": 1.0, "scale": 2.0,
     }  # fmt: skip
+
+
+@pytest.mark.paper("prime", "Algorithm 16")
+def test_the_heavy_tailed_histogram_has_a_root_of_d_that_it_does_not_need():
+    how = {"delta": 0.01, "num_records": 10**5, "diameter": 40.0, "dimension": 16, "num_epochs": 2, "num_iterations": 3}
+    location = PrivateRange.as_printed(0.01, delta=1e-4, dimension=16)
+    light, heavy = (
+        noiseplan.printed_prime_plan(0.9, location=location, heavy_tailed=h, **how)["histogram"] for h in (False, True)
+    )
+    assert heavy.noise_std == pytest.approx(4 * light.noise_std)
+    assert light.l2_sensitivity == heavy.l2_sensitivity == math.sqrt(2) / 10**5
+    assert light.gdp_mu < math.sqrt(2) / 4 * 0.9  # 4, where √2 is needed

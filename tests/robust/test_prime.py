@@ -119,6 +119,7 @@ def test_bins_are_the_printed_ones_and_hold_what_lies_above_the_last():
 
 
 @pytest.mark.paper("prime", "Eq. (1)")
+@pytest.mark.paper("prime", "Lemma E.1")
 def test_the_threshold_removes_a_third_of_the_score_and_more_bad_than_good_records():
     """Lemma E.1 on clean-plus-cluster data, without noise: the two things that (12) and (13) promise."""
     falls, ratios = [], []
