@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from privrob.accounting import gdp, pairs
+from privrob.mechanisms.histogram import Lost
 from privrob.mechanisms.noise import Gaussian, Laplace
 from privrob.mechanisms.ranges import PrivateRange
 from privrob.robust import dpfilter, noiseplan
@@ -156,6 +157,12 @@ def test_noiseless_plans_promise_nothing():
     plan = make_plan(settings_for("ball", noiseless=True), **how)
     assert plan.epsilon(1e-6).upper == math.inf
     assert not plan.private
+    lost = noiseplan.NoisePlan((noiseplan.Entry("all", Lost(1.0)), noiseplan.Entry("mean", Gaussian(1.0, 1.0))))
+    assert lost.epsilon(0.5).upper == math.inf
+    some = noiseplan.NoisePlan((noiseplan.Entry("some", Lost(1e-3), 2), noiseplan.Entry("mean", Gaussian(1.0, 1.0))))
+    assert some.epsilon(1.9e-3).upper == math.inf
+    rest = (2.5e-3 - (1 - 0.999**2)) / 0.999**2
+    assert some.epsilon(2.5e-3).upper == pytest.approx(gdp.epsilon_of(rest, gdp_mu=1.0), rel=1e-9)
 
 
 def test_symmetric_noise_is_symmetric_and_isotropic_noise_is_smaller():

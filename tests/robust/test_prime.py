@@ -281,6 +281,7 @@ def test_as_printed_filters_nothing_at_the_figures_settings():
     data, _ = corrupted_normal(40_000, 20, corruption_rate=0.05, adversary="cluster", rng=rng(12))
     loud = prime(data, corruption_rate=0.05, rng=rng(13), variant="as_printed", noise_records=10**6, **BUDGET)
     assert loud.status == "exhausted"
+    assert not loud.noise.private, "the noise is that of a million records"
     assert loud.error(np.zeros(20)) == pytest.approx(1.5 * 0.05 * math.sqrt(20), rel=0.1)
     silent = prime(
         data, corruption_rate=0.05, rng=rng(13), variant="as_printed", noise_records=10**14, keep_exact=True, **BUDGET

@@ -106,10 +106,13 @@ class NoisePlan:
         """
         others = [e for e in self.entries if not isinstance(e.mechanism, Gaussian)]
         if all(isinstance(e.mechanism, Lost) for e in others):
-            kept = math.prod((1 - e.mechanism.prob) ** (e.asked * e.each) for e in others)
             delta = checks.probability("delta", delta, allow_one=False)
-            rest = (delta - (1 - kept)) / kept if kept else -1.0
-            if rest < 0 or self.gdp_mu == math.inf:
+            probs = [(e.mechanism.prob, e.asked * e.each) for e in others]
+            if self.gdp_mu == math.inf or any(p == 1 for p, _ in probs):
+                return Interval.exact(math.inf)
+            log_kept = sum(count * math.log1p(-p) for p, count in probs)
+            rest = (delta + math.expm1(log_kept)) / math.exp(log_kept)
+            if rest < 0:
                 return Interval.exact(math.inf)
             return Gaussian(1.0, self.gdp_mu).epsilon(rest, neighbouring="replace", sampling="none")
         ledger = Ledger(neighbouring="replace", sampling="none")

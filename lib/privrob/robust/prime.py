@@ -174,6 +174,7 @@ def prime(
         return refused(f"too few records: {n}")
     how = {"num_records": virtual, "dimension": d, "corruption_rate": rate, "epsilon": epsilon, "delta": delta}
     plan = make_plan(settings, **how)
+    plan = plan if virtual <= n else replace(plan, private=False)  # noise for more records than there are
     if location is None:
         found = _locate(plan.location, data, range_rng)
     else:
