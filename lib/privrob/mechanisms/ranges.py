@@ -1,0 +1,161 @@
+r"""Where the data lies, privately: a histogram on each coordinate, its fullest bin, and a region around it.
+
+Every record is then clipped to that region, so that its diameter bounds what one record can do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privrob import checks
+from privrob.mechanisms.histogram import StableHistogram, counts, merged
+
+CENTRES = ("middle", "left_edge", "refined")
+_BLOCK = 2**16
+
+
+@dataclass(frozen=True)
+class Located:
+    """Fields: centre — x̄, shape (d,), or None;  reason — why there is none, in words;  shown — bins that showed, a
+    coordinate each."""
+
+    centre: np.ndarray | None
+    reason: str = ""
+    shown: tuple = ()
+
+
+@dataclass(frozen=True)
+class PrivateRange:
+    r"""x̄: on each coordinate, the place of the fullest bin of width 2σ. Alg. 5.
+
+    Paper: prime, Algorithm 5.
+    Printed: x̄_j = 2σ·argmax, the left edge of the bin, at most 4σ from the mean ("choose the bin from k − 1, k, k + 1",
+        then \|x̄ − μ\| ≤ 4σ); Section 2.2 says "the center of the largest bin"; no cut-off.
+    Used: the middle, at most 3σ away; the cut-off of :class:`StableHistogram`. ``centre="refined"`` takes the mean of
+        the bins that show within one of the fullest, by their noisy counts: nothing is asked of the data for it.
+        On N(μ, 1) it is within 0.25σ, corruption apart.
+    Args: histogram — of one coordinate;  centre — one of :data:`CENTRES`.
+    """
+
+    histogram: StableHistogram
+    centre: str = "middle"
+
+    def __post_init__(self):
+        checks.choice("centre", self.centre, CENTRES)
+
+    @classmethod
+    def as_printed(cls, epsilon, *, delta, dimension, spread=1.0, centre="middle"):
+        r"""(ε, δ)-DP in all: each coordinate at min(ε, 0.9)/(2√(2d log(2/δ))) and δ/(2d).
+
+        Args: spread — σ, half the width of a bin.
+        """
+        epsilon = checks.positive("epsilon", epsilon, finite=True)
+        delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+        each = min(epsilon, 0.9) / (2 * math.sqrt(2 * dimension * math.log(2 / delta)))
+        how = {"delta": delta / (2 * dimension), "width": 2 * spread}
+        return cls(StableHistogram.karwa_vadhan(each, **how), centre)
+
+    @classmethod
+    def gaussian(cls, gdp_mu, *, lost_prob, dimension, spread=1.0, centre="middle"):
+        """Normal noise of μ in all, and at most this mass lost in all, for replaced records."""
+        std = math.sqrt(2 * dimension) / checks.positive("gdp_mu", gdp_mu, finite=True)
+        return cls(StableHistogram.gaussian(std, lost_prob=lost_prob / (2 * dimension), width=2 * spread), centre)
+
+    def entries(self, dimension, neighbouring="replace"):
+        """Ledger entries of all coordinates."""
+        return tuple((guarantee, count * dimension) for guarantee, count in self.histogram.entries(neighbouring))
+
+    def needed(self, *, top_share=0.3, tail=4.0):
+        """Records at which a bin with this share of them shows, but for noise of so many of its own scales."""
+        noise = self.histogram.noise
+        scale = getattr(noise, "laplace_scale", None) or getattr(noise, "noise_std", 0.0)
+        return math.ceil((max(self.histogram.cutoff, 0.0) + tail * scale) / top_share)
+
+    def place(self, bins, noisy):
+        """A coordinate's x̄ from what shows."""
+        best = int(np.argmax(noisy))
+        width, origin = self.histogram.width, self.histogram.origin
+        if self.centre == "left_edge":
+            return origin + width * bins[best]
+        if self.centre == "refined":
+            near = np.abs(bins - bins[best]) <= 1
+            shift = np.average((bins[near] - bins[best]).astype(float), weights=np.maximum(noisy[near], 0.0))
+            return origin + width * (bins[best] + 0.5 + shift)
+        return origin + width * (bins[best] + 0.5)
+
+    def release(self, data, *, rng):
+        """x̄ of ``data`` (n, d), in blocks, so that a memory map will do: a :class:`Located`.
+
+        A record with a number that isn't finite is left out. Refused where a coordinate shows no bin.
+        """
+        found = column_counts(data, width=self.histogram.width, origin=self.histogram.origin)
+        centre, shown = np.zeros(len(found)), []
+        for j, (bins, number) in enumerate(found):
+            bins, noisy = self.histogram.show(bins, number, rng=rng)
+            shown.append(len(bins))
+            if not len(bins):
+                return Located(None, f"range: no bin of coordinate {j} is above the cut-off (too few records)")
+            centre[j] = self.place(bins, noisy)
+        return Located(centre, "", tuple(shown))
+
+
+def column_counts(data, *, width, origin=0.0, block=_BLOCK):
+    """:func:`privrob.mechanisms.histogram.counts` of each column, rows that aren't finite left out; by blocks."""
+    parts = [[] for _ in range(data.shape[1])]
+    for start in range(0, len(data), block):
+        rows = np.asarray(data[start : start + block])
+        finite = np.isfinite(rows).all(axis=1)
+        rows = rows if finite.all() else rows[finite]
+        columns = np.ascontiguousarray(rows.T)
+        for j, column in enumerate(columns):
+            parts[j].append(counts(column, width=width, origin=origin))
+    return [merged(part) for part in parts]
+
+
+@dataclass(frozen=True)
+class HeavyTailedRange:
+    r"""x̄ as the median, on each coordinate, of the places that m blocks of the records find. Alg. 14.
+
+    Paper: prime, Algorithm 14.
+    Printed: each block at (ε/m, δ/m), m = 200 log(2/ζ): the blocks are disjoint, so a record moves one of them, and
+        the budget is spent once, not m times. At d = 10, ε = 20 the printed split needs n ≥ 6e9 for a bin to show at
+        all, 5e6 without it (NOTES; the tests recompute the ratio).
+    Used: each block at the full budget (parallel composition: the blocks are drawn without looking at the data, by
+        position). A block without an answer counts as none; at least half of them must answer.
+    Args: one — a block's range, with σ = 40 times the standard deviation as printed;  num_blocks — m.
+    """
+
+    one: PrivateRange
+    num_blocks: int
+
+    def __post_init__(self):
+        checks.integer("num_blocks", self.num_blocks, low=1)
+
+    @classmethod
+    def as_printed(cls, epsilon, *, delta, dimension, failure_prob=0.1, spread=40.0, centre="middle", split=True):
+        """σ = 40 and m = ⌈200 log(2/ζ)⌉; ``split=False`` leaves each block the full budget."""
+        m = math.ceil(200 * math.log(2 / checks.probability("failure_prob", failure_prob, allow_zero=False)))
+        share = m if split else 1
+        how = {"delta": delta / share, "dimension": dimension, "spread": spread, "centre": centre}
+        return cls(PrivateRange.as_printed(epsilon / share, **how), m)
+
+    def entries(self, dimension, neighbouring="replace"):
+        """Ledger entries. A replaced record stays in its block, so one block's are all."""
+        return self.one.entries(dimension, neighbouring)
+
+    def release(self, data, *, rng):
+        """x̄ of ``data`` (n, d): a :class:`Located`."""
+        order = rng.permutation(len(data))
+        found = [
+            self.one.release(np.asarray(data[np.sort(part)]), rng=rng)
+            for part in np.array_split(order, self.num_blocks)
+        ]
+        centres = [f.centre for f in found if f.centre is not None]
+        if 2 * len(centres) <= self.num_blocks:
+            return Located(
+                None, f"range: only {len(centres)} of {self.num_blocks} blocks show a bin on every coordinate"
+            )
+        return Located(np.median(centres, axis=0), "", (len(centres),))

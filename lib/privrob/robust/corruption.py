@@ -1,0 +1,78 @@
+r"""Data sets with an adversary's records in them: N(0, I), a fraction α of which was replaced.
+
+``cluster``: N(shift·1, I), the document's own; ``rotated``: the same norm along (+1, −1, …); ``random``: along a random
+direction; ``tail_swap``: the top α tail along a direction leaves, its mass comes back at −√E[z² \| tail] (nothing that
+looks at second moments sees it: the error stays near 2.4 α√log(1/α)); ``hide``: α mass at distance √log(1/α);
+``scatter``: d orthogonal directions; ``corner``: far out along (1, …, 1); ``decoy``: half corner, half rotated;
+``nan``: records that aren't finite.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.stats import norm
+
+from privrob import checks
+
+ADVERSARIES = ("none", "cluster", "rotated", "random", "tail_swap", "hide", "scatter", "corner", "decoy", "nan")
+FAR = 25.0
+
+
+def direction(kind, dimension, rng):
+    """The unit vector that an adversary pushes along."""
+    v = np.ones(dimension)
+    if kind in ("rotated", "decoy", "tail_swap", "hide"):
+        v[1::2] = -1.0
+    elif kind == "random":
+        v = rng.standard_normal(dimension)
+    return v / np.linalg.norm(v)
+
+
+def corrupted_normal(num_records, dimension, *, corruption_rate, adversary, rng, shift=1.5, dtype=np.float64, mean=0.0):
+    """Records (n, d) about ``mean``, and which of them the adversary put there (n,).
+
+    Paper: prime, Appendix L (``cluster``: μ_bad = (1.5, …, 1.5)).
+    Args: adversary — one of :data:`ADVERSARIES`;  shift — of each coordinate of a cluster.
+    """
+    n, d = checks.integer("num_records", num_records, low=0), checks.integer("dimension", dimension, low=1)
+    rate = checks.real("corruption_rate", corruption_rate, low=0.0, high=0.5)
+    kind = checks.choice("adversary", adversary, ADVERSARIES)
+    rows = rng.standard_normal((n, d), dtype=np.float32 if dtype == np.float32 else np.float64)
+    m = 0 if kind == "none" else int(rate * n + 1e-9)
+    bad = np.zeros(n, dtype=bool)
+    v = direction(kind, d, rng).astype(rows.dtype)
+    if m and kind == "tail_swap":
+        along = rows @ v
+        bad[np.argpartition(along, n - m)[n - m :]] = True
+    else:
+        bad[:m] = True
+    if m:
+        rows[bad] = _placed(kind, rows[bad], v, rate, shift)
+    return rows + np.asarray(mean, dtype=rows.dtype), bad
+
+
+def _placed(kind, rows, v, rate, shift):
+    m, d = rows.shape
+    if kind in ("cluster", "rotated", "random"):
+        return rows + shift * math.sqrt(d) * v
+    if kind == "tail_swap":
+        z = norm.isf(rate)
+        second = 1 + z * norm.pdf(z) / rate  # E[z² | z > its upper α quantile]
+        across = rows - np.outer(rows @ v, v)
+        return across - math.sqrt(second) * v
+    if kind == "hide":
+        across = rows - np.outer(rows @ v, v)
+        return across + math.sqrt(math.log(1 / rate)) * v
+    if kind == "scatter":
+        rows = rows.copy()
+        rows[np.arange(m), np.arange(m) % d] += shift * math.sqrt(d)
+        return rows
+    if kind == "nan":
+        return np.full_like(rows, np.nan)
+    far = np.full_like(rows, FAR)
+    if kind == "decoy":
+        half = m // 2
+        far[half:] = rows[half:] + shift * math.sqrt(d) * v
+    return far

@@ -1,0 +1,137 @@
+r"""Estimators that take exponential time in d, run for d ≤ 3: Algorithm 2, and the private Tukey median."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from privrob import checks
+from privrob.mechanisms.exponential import Exponential
+from privrob.mechanisms.histogram import Lost
+from privrob.mechanisms.noise import Laplace
+from privrob.mechanisms.ranges import HeavyTailedRange, PrivateRange
+from privrob.robust import resilience
+from privrob.robust.filtering import Outcome, check_data, refused
+from privrob.robust.noiseplan import Entry, NoisePlan
+from privrob.robust.prime import printed_box_side
+from privrob.robust.rows import Ball, Rows
+from privrob.robust.tukey import depth
+
+_MOST_CANDIDATES = 4_000_000
+
+
+def grid(centre, *, half_width, spacing, radius=math.inf):
+    """Points of a square grid about a centre, those within a radius: shape (k, d). It depends on nothing else."""
+    centre = checks.array("centre", centre, ndim=1)
+    steps = math.floor(half_width / spacing)
+    if (2 * steps + 1) ** len(centre) > _MOST_CANDIDATES:
+        raise ValueError(
+            f"spacing must leave at most {_MOST_CANDIDATES} candidates, got {(2 * steps + 1) ** len(centre)} of them; "
+            "take a wider one, or a smaller region"
+        )
+    axis = spacing * np.arange(-steps, steps + 1)
+    points = np.stack(np.meshgrid(*[axis] * len(centre), indexing="ij"), axis=-1).reshape(-1, len(centre))
+    return centre + points[np.linalg.norm(points, axis=1) <= radius * (1 + 1e-12)]
+
+
+def goodness_limit(corruption_rate, *, heavy_tailed=False, constant=1.0):
+    """The R(S) that passes: 2α√log(1/α), or 2c√α for heavy tails. Paper: prime, Algorithm 2 (line 5)."""
+    rate = corruption_rate
+    return 2 * constant * math.sqrt(rate) if heavy_tailed else 2 * rate * math.sqrt(math.log(1 / rate))
+
+
+def exponential_plan(
+    epsilon, *, delta, num_records, dimension, corruption_rate, diameter, heavy_tailed=False, constant=1.0, form="sound"
+):
+    r"""The three queries of Algorithm 2, a third of ε each.
+
+    Paper: prime, Algorithm 2, Lemmas H.5–H.7, H.11 and H.12.
+    Printed: a density exp(−εnd/(24√log(1/α))), which is the exponential mechanism at all of ε: 5ε/3 in all; sensitivity
+        D/n of R (short by 1 − 2α) and 12√log(1/α)/n of d (short from α = 1/11 on).
+    Used: ε/3 for it; the sensitivities of :mod:`privrob.robust.resilience`, d's for the R₀ that R can exceed with
+        probability δ/3 only where the test passes, whatever n is.
+    """
+    n, rate = num_records, corruption_rate
+    true_r = resilience.goodness_sensitivity(n, corruption_rate=rate, diameter=diameter)
+    limit = goodness_limit(rate, heavy_tailed=heavy_tailed, constant=constant)
+    if heavy_tailed:
+        location = HeavyTailedRange.as_printed(epsilon / 3, delta=delta / 3, dimension=dimension, split=False)
+    else:
+        location = PrivateRange.as_printed(epsilon / 3, delta=delta / 3, dimension=dimension)
+    entries = [Entry(f"range {i}", g, c) for i, (g, c) in enumerate(location.entries(dimension))]
+    if form == "as_printed":
+        scale = 3 * diameter / (n * epsilon)
+        bound = 1.5 * limit
+        stated = (12 * constant / math.sqrt(rate) if heavy_tailed else 12 * math.sqrt(math.log(1 / rate))) / n
+        true_d = resilience.distance_sensitivity(n, corruption_rate=rate, goodness_bound=bound)
+        spent = epsilon * max(1.0, true_d / stated)
+        choose = Exponential(epsilon, stated)
+        entries.append(Entry("goodness", Laplace(scale, true_r), note="scale is for D/n"))
+        entries.append(Entry("choice", Exponential(spent, true_d), note=f"ε, not ε/3, and {true_d / stated:.3g} of 12"))
+    else:
+        scale = 3 * true_r / epsilon
+        bound = limit + scale * math.log(1.5 / delta)  # P(noise < −that) ≤ δ/3
+        true_d = resilience.distance_sensitivity(n, corruption_rate=rate, goodness_bound=bound)
+        choose = Exponential(epsilon / 3, true_d)
+        entries += [Entry("goodness", Laplace(scale, true_r)), Entry("choice", choose)]
+    entries.append(Entry("goodness guard", Lost(delta / 3), note="R exceeds its bound and the test passes"))
+    return NoisePlan(tuple(entries), location=location), choose, limit
+
+
+def exponential_time_mean(
+    data, *, corruption_rate, epsilon, delta, rng, form="sound", heavy_tailed=False, constant=1.0, spacing=None,
+    location=None, half_width=None, failure_prob=0.1,
+):  # fmt: skip
+    r"""A private mean at the optimal sample size, in exponential time: d ≤ 3, and for d = 2, 3 only a dozen records or
+    so, as R(S) is enumerated (on the line, any number: a bound on R over windows takes its place, equally sensitive).
+
+    Paper: prime, Algorithm 2 (both branches), Theorems 7 and 8.
+    Args: form — ``sound`` or ``as_printed``;  constant — c_ζ of the heavy-tailed branch;  spacing — of the candidates,
+        α if None;  location — x̄ if public;  half_width — r of the region, √d B/2 as printed if None.
+    """
+    checks.choice("form", form, ["sound", "as_printed"])
+    n, d, rate = check_data(data, corruption_rate)
+    rate = checks.real("corruption_rate", rate, low=0.0, high=1 / 6, open_low=True, open_high=True, hint="6α < 1")
+    if n < 2:
+        return refused(f"too few records: {n}")
+    side = 50 / math.sqrt(rate) if heavy_tailed else printed_box_side(n, d, failure_prob=failure_prob)
+    radius = math.sqrt(d) * side / 2 if half_width is None else checks.positive("half_width", half_width)
+    plan, choose, limit = exponential_plan(
+        epsilon, delta=delta, num_records=n, dimension=d, corruption_rate=rate, diameter=2 * radius,
+        heavy_tailed=heavy_tailed, constant=constant, form=form,
+    )  # fmt: skip
+    if location is None:
+        found = plan.location.release(data, rng=rng)
+        if found.centre is None:
+            return replace(refused(found.reason), noise=plan)
+        location = found.centre
+    region = Ball(checks.array("location", location, ndim=1), radius)
+    rows = Rows(np.asarray(data, dtype=np.float64), region).take(np.arange(n))
+    score = resilience.window_goodness if d == 1 else resilience.goodness
+    seen = float(plan["goodness"].release(score(rows, corruption_rate=rate), rng=rng))
+    trace = ({"goodness": seen, "limit": limit},)
+    if seen > limit:
+        return replace(refused(f"resilience too large: about {seen:.3g} against {limit:.3g}", trace), noise=plan)
+    points = grid(np.zeros(d), half_width=radius, spacing=rate if spacing is None else spacing, radius=radius)
+    worst = resilience.distance(points, rows, corruption_rate=rate)
+    place = choose.release(-worst, rng=rng)
+    return Outcome(region.centre + points[place], "converged", "", trace, noise=plan)
+
+
+def private_tukey_median(data, *, epsilon, rng, half_range, spacing):
+    r"""A point drawn with density exp(εn·depth/2) from a grid of [−2R, 2R]^d: ε-DP.
+
+    Paper: prime, Algorithm I.1 (Appendix I) and Theorem 12.
+    Assumes: the mean lies in [−R, R]^d, R public.
+    Args: data — (n, d), d ≤ 3, finite;  half_range — R;  spacing — of the grid.
+    """
+    n, d, _ = check_data(data, 0.0)
+    if n == 0:
+        return refused("no records")
+    choose = Exponential(epsilon, 1 / n)
+    points = grid(np.zeros(d), half_width=2 * checks.positive("half_range", half_range), spacing=spacing)
+    plan = NoisePlan((Entry("choice", choose),))
+    place = choose.release(depth(points, data), rng=rng)
+    return Outcome(points[place], "converged", "", noise=plan)
