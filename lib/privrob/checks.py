@@ -77,6 +77,8 @@ def choice(name, value, allowed, *, hint=""):
 def array(name, value, *, ndim=None, finite=True, hint=""):
     """A float64 array of the given number of dimensions, finite unless said otherwise."""
     try:
+        if np.iscomplexobj(value):
+            raise TypeError
         result = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         _fail(name, "be an array of numbers", type(value).__name__, hint, TypeError)

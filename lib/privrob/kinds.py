@@ -172,6 +172,7 @@ _ROUNDING = {"lower": ROUND_FLOOR, "estimate": ROUND_HALF_EVEN, "upper": ROUND_C
 
 def rounded(value, way, digits=6):
     """A number with so many significant digits, rounded that way."""
+    value = float(value)
     short = f"{value:.{digits}g}"
     if math.isinf(value) or float(short) == value:
         return short

@@ -11,7 +11,7 @@ from scipy import integrate, stats
 from privrob.accounting import gdp, pairs, pld, ptr, ptr_bounds, ptr_plan, rdp, subsample
 from privrob.accounting.ledger import Ledger
 from privrob.accounting.ptr import Settings
-from privrob.kinds import NotAvailable
+from privrob.kinds import Neighbouring, NotAvailable
 from privrob.mechanisms.sampled import PoissonSampled
 
 MNIST = Settings.of(noise_multiplier=1.1, sensitivity_bound=0.5, scale_ratio=1.0, test_failure=1e-8)
@@ -413,6 +413,40 @@ def test_the_least_noise_and_the_smallest_bound_spend_the_budget_and_the_test_ha
 def test_settings_out_of_range_are_refused_with_a_reason(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(MNIST, **changes)
+
+
+@pytest.mark.parametrize("relation", ["replace", "banana"])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_relations_without_a_guarantee_are_refused_on_every_way(relation, rate):
+    how = {"settings": MNIST, "sample_rate": rate, "neighbouring": relation}
+    ways = [
+        lambda: ptr.renyi([2.0], **how),
+        lambda: ptr.composed_epsilon(3, 1e-5, **how),
+        lambda: ptr.delta(0.5, **how),
+        lambda: ptr_bounds.hybrid_epsilon(3, 1e-5, **how),
+        *(lambda a=a: ptr_plan.spender(a, delta=1e-5, **how) for a in ptr_plan.ACCOUNTANTS),
+    ]
+    for way in ways:
+        with pytest.raises((NotAvailable, ValueError)):
+            way()
+
+
+def test_plans_keep_a_relation_by_its_name_and_budgets_that_pay_for_none_are_told():
+    plan = ptr_plan.num_steps_for(
+        *(0.5,), delta=1e-3, settings=MNIST, sample_rate=1e-4, neighbouring=Neighbouring.ADD_REMOVE, accountant="direct"
+    )
+    assert plan.neighbouring == "add_remove"
+    assert plan.num_steps > 0
+    with pytest.raises(ValueError, match="pays for none"):
+        ptr_plan.gaussian_equivalent(dataclasses.replace(plan, num_steps=0))
+    with pytest.raises(ValueError, match="tolerance must lie"):
+        ptr_plan.sensitivity_bound_for(
+            *(1.0,), delta=1e-5, noise_multiplier=5.0, scale_ratio=9.0, test_failure=1e-8, sample_rate=0.1, num_steps=3,
+            neighbouring="add", tolerance=0.0,
+        )  # fmt: skip
+    for delta in (-1.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="delta must lie"):
+            ptr.composed_epsilon(3, delta, settings=MNIST, sample_rate=0.0, neighbouring="add")
 
 
 def test_other_bad_arguments_are_named():

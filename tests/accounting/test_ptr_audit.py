@@ -50,3 +50,11 @@ def test_a_claim_that_is_half_of_the_truth_is_refuted(noise, bound, scale, failu
     how = {"settings": settings, "sample_rate": rate, "rng": Streams(9, noise).numpy("runs")}
     found = ptr_attack.epsilon_lower(num_steps=steps, num_runs=200_000, delta=0.01, failure_prob=FAILURE, **how)
     assert truth / 2 < found <= truth
+
+
+def test_an_attack_runs_the_mechanism_of_the_settings_also_where_the_theorems_condition_fails():
+    settings = ptr.Settings(5.0, 1.0, 30.0, 0.4, passed_noise_multiplier=8.0)
+    truth = ptr.epsilon(1e-3, settings=settings, sample_rate=1.0, **HOW).upper
+    how = {"settings": settings, "sample_rate": 1.0, "rng": Streams(4).numpy("runs")}
+    found = ptr_attack.epsilon_lower(num_steps=1, num_runs=100_000, delta=1e-3, failure_prob=FAILURE, **how)
+    assert truth / 2 < found <= truth

@@ -101,7 +101,8 @@ def log_delta(epsilon, *, scale_ratio, noise_multiplier):
             gain = np.log(-np.expm1(np.minimum(epsilon - loss, 0.0)))
         return gain + loss / 2 + log_density(loss, scale_ratio=scale_ratio, noise_multiplier=noise_multiplier)
 
-    return float(log_integral(integrand, edges, stands_in="a δ of 1")[0])
+    tolerance = AGREE + 64 * _EPS * (mu * mu + abs(epsilon))
+    return min(0.0, float(log_integral(integrand, edges, tolerance=tolerance, stands_in="a δ of 1")[0]))
 
 
 @dataclass(frozen=True)

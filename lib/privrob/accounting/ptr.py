@@ -200,10 +200,10 @@ def renyi(orders, *, settings, sample_rate, neighbouring, case="both"):
         case — ``test_fails``, ``bounded`` or ``both``.
     Returns: nats, shape (k,). Of ``both``, the larger case: tight for one step; for a composition an upper bound.
     """
-    orders, q = checks.orders(orders), _rate(sample_rate)
+    orders, q, directions = checks.orders(orders), _rate(sample_rate), _directions(neighbouring)
     if q == 0:
         return np.zeros_like(orders)
-    direction = "remove" if q == 1 else _directions(neighbouring)[0]
+    direction = "remove" if q == 1 else directions[0]
     curves = [
         {"test_fails": _test_fails, "bounded": _bounded}[name](orders, settings, q, direction) for name in _cases(case)
     ]
@@ -341,7 +341,7 @@ def _tradeoff(pair, alpha):
     spare = np.maximum(alpha[order] - used, 0.0) * np.exp(np.minimum(high, 700.0))
     result = np.empty_like(alpha)
     result[order] = np.clip(missed - np.where(spare > 1e-9, spare, 0.0), 0.0, 1 - alpha[order])
-    return result
+    return np.where((alpha == 0) & (pair.infinite[0] == 0), 1.0, result)
 
 
 # ---------------------------------------------------------------------------------------------------------- composition
@@ -359,13 +359,15 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
     Returns: :class:`Interval`, ``upper`` is the guarantee.
     """
     num_steps, q = checks.integer("num_steps", num_steps, low=0), _rate(sample_rate)
+    delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
+    directions = _directions(neighbouring)
     if q == 0 or num_steps == 0:
         return Interval.exact(0.0)
     if num_steps == 1:
         return epsilon(delta, settings=settings, sample_rate=q, neighbouring=neighbouring)
     cases, compose = settings.case_pairs(), lambda pair: pairs.compose([(pair, num_steps)], delta=delta, points=points)
     each, whole = {}, {}
-    for direction in _directions(neighbouring) if q < 1 else ("remove",):
+    for direction in directions if q < 1 else ("remove",):
         each[direction] = {name: pair.sampled(q, neighbouring=direction) for name, pair in cases.items()}
         whole[direction] = compose(Envelope(tuple(each[direction].values())))
     upper, lower = max(answer.upper for answer in whole.values()), 0.0
@@ -373,5 +375,7 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
         for name in ("bounded", "test_fails"):
             if lower < whole[direction].upper * (1 - 1e-4):  # mostly the first is all there is to it
                 lower = max(lower, compose(each[direction][name]).lower)
+    if directions == ("add",) and q < 1:  # no step's loss is larger than −log(1 − q)
+        upper = min(upper, -num_steps * math.log1p(-q))
     lower = min(lower, upper)
-    return Interval(lower, max(lower, *(answer.estimate for answer in whole.values())), upper)
+    return Interval(lower, min(max(lower, *(answer.estimate for answer in whole.values())), upper), upper)

@@ -42,7 +42,7 @@ def theorem_4_2(delta, *, settings, form="sound"):
         return math.inf
     root = math.sqrt(2 * math.log(1.25 / left))
     if form == "as_printed":
-        return math.exp(1 / settings.scale_ratio) + noise * root
+        return math.exp(min(1 / settings.scale_ratio, 700.0)) + noise * root
     answer = float(gdp.epsilon_of(left, gdp_mu=1 / noise))
     if form == "classic":
         answer = root / noise if root <= noise else max(root / noise, answer)
@@ -64,7 +64,9 @@ def theorem_4_2_composed(num_steps, delta, *, settings, sample_rate, rule="optim
     checks.choice("rule", rule, ["optimal", "advanced"])
     checks.choice("form", form, ["sound", "classic"])
     q = checks.probability("sample_rate", sample_rate, hint="pass batch_size / num_records")
-    spare = delta / (num_steps * q) - settings.test_failure if q else 1.0
+    if q == 0:
+        return 0.0
+    spare = min(delta / (num_steps * q), 1 - 1e-9) - settings.test_failure
     if spare <= 0:
         return math.inf
 
@@ -98,7 +100,8 @@ def lemma_a1(orders, *, sample_rate, noise_multiplier, form="sound"):
     """
     orders = checks.orders(orders)
     checks.choice("form", form, ["sound", "unconditional"])
-    q = checks.probability("sample_rate", sample_rate)
+    q = checks.probability("sample_rate", sample_rate, allow_zero=False)
+    noise_multiplier = checks.positive("noise_multiplier", noise_multiplier, finite=True)
     log_excess = math.log(2) + 2 * np.log(q) + np.log(orders) - 2 * math.log(noise_multiplier)
     curve = rdp.curve_of(log_excess, orders - 1)
     fine = (q <= 0.2) & _lemma_conditions(orders, q, noise_multiplier)
@@ -297,6 +300,7 @@ def hybrid(orders, *, settings, sample_rate, neighbouring):
     """
     q = checks.probability("sample_rate", sample_rate, hint="pass batch_size / num_records")
     how = {"settings": settings, "sample_rate": q}
+    ptr._directions(neighbouring)
     relation, curves = Neighbouring.of(neighbouring), []
     if relation is not Neighbouring.ADD or q == 1:
         curves.append(ptr.renyi(orders, neighbouring="remove", case="bounded", **how))
@@ -314,6 +318,7 @@ def hybrid_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, ord
     """
     checks.choice("conversion", conversion, ["classic", "balle2020"], hint="'optimal' needs measures of mass 1")
     num_steps = checks.integer("num_steps", num_steps, low=0)
+    delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
     orders = rdp.default_orders() if orders is None else checks.orders(orders)
     curve, each = hybrid(orders, settings=settings, sample_rate=sample_rate, neighbouring=neighbouring)
     left = delta + math.expm1(num_steps * math.log1p(-each))

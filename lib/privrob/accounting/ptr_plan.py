@@ -15,7 +15,7 @@ import numpy as np
 from privrob import checks
 from privrob.accounting import calibrate, pairs, ptr, ptr_bounds, rdp
 from privrob.accounting.unions import Envelope
-from privrob.kinds import Interval
+from privrob.kinds import Interval, Neighbouring
 
 ACCOUNTANTS = ("pld", "rdp", "hybrid", "theorem_4_4", "black_box", "direct")
 _POINTS = 2**17
@@ -60,7 +60,9 @@ def spender(accountant, *, settings, sample_rate, delta, neighbouring, tolerance
     it: ``theorem_4_4`` (within its conditions: infinite outside them), ``black_box`` and ``direct``.
     """
     checks.choice("accountant", accountant, ACCOUNTANTS)
-    how = {"settings": settings, "sample_rate": sample_rate}
+    delta = checks.probability("delta", delta, allow_one=False)
+    how = {"settings": settings, "sample_rate": checks.probability("sample_rate", sample_rate)}
+    ptr._directions(neighbouring)
     if accountant == "pld":
         return _by_pairs(delta, neighbouring, tolerance, **how)
     if accountant == "direct":
@@ -121,9 +123,11 @@ def num_steps_for(epsilon, *, delta, settings, sample_rate, neighbouring, accoun
         first = spender("pld", neighbouring="remove" if neighbouring != "add" else "add", **how)
         start = calibrate.most_steps(lambda t: first(t).upper, target, told, round(1.15 * start))
         if spent(start).upper <= target:
-            return Plan(settings, q, start, spent(start), target, delta, accountant, str(neighbouring))
+            return Plan(
+                settings, q, start, spent(start), target, delta, accountant, Neighbouring.of(neighbouring).value
+            )
     steps = calibrate.most_steps(lambda t: spent(t).upper, target, told, start)
-    return Plan(settings, q, steps, spent(steps), target, delta, accountant, str(neighbouring))
+    return Plan(settings, q, steps, spent(steps), target, delta, accountant, Neighbouring.of(neighbouring).value)
 
 
 def noise_multiplier_for(
@@ -146,6 +150,8 @@ def noise_multiplier_for(
     """
     target, delta = _budget(epsilon, delta)
     num_steps = checks.integer("num_steps", num_steps, low=1)
+    tolerance = checks.real("tolerance", tolerance, low=1e-6, high=1.0)
+    sample_rate = checks.probability("sample_rate", sample_rate, hint="pass batch_size / num_records")
     rest = {"sensitivity_bound": sensitivity_bound, "scale_ratio": scale_ratio, "test_failure": test_failure}
 
     def settings_at(noise):
@@ -168,7 +174,9 @@ def noise_multiplier_for(
     start = 1 / math.sqrt(spare) if spare > 0 else 4 * plain + 1.0
     noise = calibrate.least_noise(lambda noise: spent(noise).upper, target, start, tolerance)
     result = spent(noise)
-    return Plan(settings_at(noise), sample_rate, num_steps, result, target, delta, "pld", str(neighbouring))
+    return Plan(
+        settings_at(noise), sample_rate, num_steps, result, target, delta, "pld", Neighbouring.of(neighbouring).value
+    )
 
 
 def sensitivity_bound_for(
@@ -181,13 +189,15 @@ def sensitivity_bound_for(
     """
     target, delta = _budget(epsilon, delta)
     num_steps = checks.integer("num_steps", num_steps, low=1)
+    tolerance = checks.real("tolerance", tolerance, low=1e-6, high=1.0)
+    sample_rate = checks.probability("sample_rate", sample_rate, hint="pass batch_size / num_records")
     rest = {"noise_multiplier": noise_multiplier, "scale_ratio": scale_ratio, "test_failure": test_failure}
 
     def plan(log_bound):
         settings = ptr.Settings.of(sensitivity_bound=math.exp(log_bound), **rest)
         how = {"settings": settings, "sample_rate": sample_rate, "delta": delta, "neighbouring": neighbouring}
         spent = spender("pld", **how)(num_steps)
-        return Plan(settings, sample_rate, num_steps, spent, target, delta, "pld", str(neighbouring))
+        return Plan(settings, sample_rate, num_steps, spent, target, delta, "pld", Neighbouring.of(neighbouring).value)
 
     low, high, best = math.log(1e-6), 0.0, plan(0.0)
     if best.epsilon.upper > target:
@@ -207,6 +217,8 @@ def gaussian_equivalent(plan):
 
     Two methods are aligned in privacy when one has this noise multiplier and the other the plan's.
     """
+    if plan.num_steps == 0:
+        raise ValueError("plan must have at least one step, got num_steps=0: its budget pays for none")
     how = {"delta": plan.delta, "sample_rate": plan.sample_rate, "num_steps": plan.num_steps}
     return calibrate.noise_multiplier_for(plan.epsilon.upper, neighbouring=plan.neighbouring, **how)
 

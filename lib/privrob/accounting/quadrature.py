@@ -12,7 +12,7 @@ import numpy as np
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
 AGREE = 1e-10  # panels that agree to this with their halves have halves good to rounding
-_HALVINGS = 60
+_HALVINGS, _PANELS = 60, 2**20  # at most, of all rows together
 
 
 def log_integral(log_integrand, edges, *, tolerance=AGREE, stands_in):
@@ -47,7 +47,7 @@ def log_integral(log_integrand, edges, *, tolerance=AGREE, stands_in):
         small = whole <= 1e-18 * total[which]
         done += np.bincount(which[small], whole[small], rows)
         which, left, right, whole = which[~small], left[~small], right[~small], whole[~small]
-        if not which.size:
+        if not which.size or which.size > _PANELS:
             break
         middle = (left + right) / 2
         twice = np.concatenate([which, which])

@@ -210,7 +210,7 @@ def ptr_tmean(num_trimmed, *, max_norm, sensitivity_bound, noise_multiplier, lap
     Args: num_trimmed — F, not a function of the drawn batch;  max_norm — R;  sensitivity_bound — τ ≤ R, in R's units;
         noise_multiplier — σ, unitless;  laplace_scale — b, in records;  test_failure — δ₀.
     """
-    sigma = checks.positive("noise_multiplier", noise_multiplier)
+    sigma = checks.positive("noise_multiplier", noise_multiplier, finite=True)
     max_norm = checks.positive("max_norm", max_norm, finite=True)
     tau = checks.real("sensitivity_bound", sensitivity_bound, low=0.0, high=max_norm, open_low=True, hint="τ ≤ R")
     return ProposeTestRelease(

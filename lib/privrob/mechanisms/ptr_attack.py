@@ -6,27 +6,30 @@ import numpy as np
 
 from privrob import checks
 from privrob.accounting import audit, ptr
-from privrob.mechanisms.ptr import ptr_tmean
+from privrob.mechanisms.ptr import ProposeTestRelease
+from privrob.mechanisms.statistics import Sum, TrimmedSum
 
 
 def worst_inputs(case, *, settings):
-    """(mechanism, records with one more, records without): PTR-TMEAN where a case of the proof is attained.
+    """(mechanism, records with one more, records without), where a case of the proof is attained.
 
-    One-dimensional gradients, R = 1, all in one direction. ``test_fails``: both margins are 0, and SUM and TSUM move
-    by 1. ``bounded``: the margins are 0 and 1, SUM moves by 1 and TSUM by τ.
+    Algorithm 1 on SUM and TSUM, one-dimensional gradients, R = 1, all in one direction. ``test_fails``: both margins
+    are 0, and SUM and TSUM move by 1. ``bounded``: the margins are 0 and 1, SUM moves by 1 and TSUM by τ.
 
     Paper: ptr, A.1 (its cases 1 and 2, attained).
-    Args: case — one of :data:`privrob.accounting.ptr.CASES`;  settings — with σ₁ = σ₂/τ.
+    Args: case — one of :data:`privrob.accounting.ptr.CASES`;  settings —
+        :class:`privrob.accounting.ptr.Settings` with a finite b.
     """
     checks.choice("case", case, ptr.CASES)
     bound = settings.sensitivity_bound
     trimmed, without = (1, [[1.0], [1.0]]) if case == "test_fails" else (2, [[bound], [1.0]])
-    mechanism = ptr_tmean(
-        trimmed,
-        max_norm=1.0,
+    mechanism = ProposeTestRelease(
+        target=Sum(1.0),
+        robust=TrimmedSum(trimmed, 1.0),
         sensitivity_bound=bound,
-        noise_multiplier=settings.noise_multiplier,
-        laplace_scale=settings.scale_ratio,
+        noise_std=settings.noise_multiplier,
+        robust_noise_std=settings.robust_noise_multiplier,
+        laplace_scale=checks.positive("scale_ratio", settings.scale_ratio, finite=True, hint="a free test is a limit"),
         test_failure=settings.test_failure,
     )
     return mechanism, np.array([*without, [1.0]]), np.array(without)

@@ -44,6 +44,10 @@ class PoissonSampled:
     def release(self, data, *, rng):
         """The mechanism's answer on a sample of the rows of ``data`` (one record each, shape (n, …)): on their sum, or
         on the rows where it takes records."""
+        if not hasattr(self.mechanism, "release"):
+            raise NotAvailable(
+                f"{type(self.mechanism).__name__} states guarantees only; sample a mechanism that releases"
+            )
         data = checks.array("data", data)
         if data.ndim == 0:
             raise ValueError("data must have one row a record, got a single number")

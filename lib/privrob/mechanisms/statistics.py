@@ -166,7 +166,7 @@ class _Ranked:
     def __post_init__(self):
         low = checks.real("low", self.low, low=-math.inf, open_low=True, open_high=True)
         high = checks.real("high", self.high, low=-math.inf, open_low=True, open_high=True)
-        if not low < high:
+        if not 0 < high - low < math.inf:
             raise ValueError(f"low must be below high, got low={low!r}, high={high!r}; the data is clipped to both")
 
     @property
@@ -181,7 +181,9 @@ class _Ranked:
 
     def local_sensitivity(self, data, *, edits=0):
         """The largest local sensitivity of a data set at most so many edits away: exact, O(n log n)."""
-        return self._reach(self._padded(data), checks.integer("edits", edits, low=0))
+        padded = self._padded(data)
+        edits = min(checks.integer("edits", edits, low=0), 2**40)  # many more than any data set needs
+        return self._reach(padded, edits)
 
     def safety_margin(self, data, *, bound):
         """The least number of edits to a local sensitivity above ``bound``: exact, O(n log n), by bisection."""

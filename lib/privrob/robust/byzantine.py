@@ -118,7 +118,9 @@ def simulate(
     if rare_prob is not None:
         rare_prob = checks.probability("rare_prob", rare_prob, allow_zero=False, allow_one=False)
     if radius is not None:
-        radius = checks.real("radius", radius, low=start, hint="it is at least start_distance")
+        radius = checks.real(
+            "radius", radius, low=start, open_high=True, hint="it is at least start_distance; None: none"
+        )
     if routine is not None:
         checks.choice("routine", routine, ["A", "B"])
     if not isinstance(rng, np.random.Generator):

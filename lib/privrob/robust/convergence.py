@@ -256,7 +256,7 @@ def corrupted_quantile(*, num_records, sample_rate, corruption_rate, failure_pro
         failure_prob — p in (0, 1), for the whole run;  num_steps — T.
     Returns: an integer.
     """
-    num_records = checks.integer("num_records", num_records, low=1)
+    num_records = checks.integer("num_records", num_records, low=1, high=10**15)
     rate = checks.probability("sample_rate", sample_rate, allow_zero=False, hint="pass batch_size / num_records")
     corruption_rate = checks.probability("corruption_rate", corruption_rate)
     failure_prob = checks.probability("failure_prob", failure_prob, allow_zero=False, allow_one=False)
