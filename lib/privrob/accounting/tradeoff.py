@@ -148,7 +148,7 @@ class Tradeoff:
     def _log_gain(self, epsilon):
         """log of the largest Q(S) − e^ε P(S)."""
         losses = self.pair.atoms[0]  # log P/Q, rising: Q/P exceeds e^ε before −ε
-        i = np.searchsorted(losses, -epsilon, side="left")
+        i = np.maximum(np.searchsorted(losses, -epsilon, side="left"), int(losses[0] == -np.inf))
         power, free = self.log_knots.log_power[i], self.log_knots.log_type1[i]
         cost = np.where(free > -np.inf, np.where(free > -np.inf, free, 0.0) + epsilon, -np.inf)
         return log_diff_exp(power, np.minimum(cost, power))
@@ -225,7 +225,7 @@ def _normal_quantile(log_lower, log_upper):
 
 def _renyi(pair, orders):
     """D_a(P ‖ Q) at each order."""
-    losses, log_p, log_q = pair.atoms
+    losses, _, log_q = pair.atoms
     if losses[-1] == np.inf:
         return np.full(orders.size, np.inf)
     result = np.empty(orders.size)

@@ -74,9 +74,10 @@ def _lower(first, second):
     late = np.where(crossing, np.where(meet < ends, 1 - cheap, cheap), better)
     who = np.stack([early, late], axis=1).ravel()
     index = np.where(who == 0, np.repeat(candidates[0], 2), np.repeat(candidates[1], 2))
+    either = np.repeat((stronger == 0) & (costlier == 0), 2)
     if not who.any():
         return first
-    if who.all():
+    if (who | either).all():
         return second
     return _through(first, second, who, index)
 
@@ -109,7 +110,6 @@ def _through(first, second, who, index):
         (who[1:] != who[:-1]) & (logs[0][1:] > -np.inf) & (logs[2][1:] > -np.inf)
     )  # no piece of it is steep or level
     keep = np.append(True, ~((same_type1 & same_type2) | (shift & (same_type1 | same_type2))))
-    keep[-1] = True
     who, index, logs = who[keep], index[keep], [x[keep] for x in logs]
     log_type1, log_accept, log_type2, log_power = logs
     whole = (who[1:] == who[:-1]) & (index[1:] == index[:-1] + 1)  # a piece of one of them, as it was

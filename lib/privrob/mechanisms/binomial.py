@@ -73,8 +73,8 @@ class BinomialNoise(Finite):
 class QuantisedBinomial(Finite):
     """cpSGD's mechanism: a number in [−c, c], rounded at random to one of k levels, plus binomial noise.
 
-    The outputs at an input are a mixture of those at two levels, so that no two inputs are told apart more easily than
-    two levels: the curve is that of binomial noise with l = k − 1, and ±c attain it.
+    The curve is that of binomial noise with l = k − 1, attained at ±c: mixtures of neighbouring levels have monotone
+    ratios too.
 
     Paper: fdp, Algorithm 1 (of Agarwal et al. 2018).
     Args: clip — c;  num_levels — k, at least 2;  num_trials — M;  success_prob — p.
@@ -196,9 +196,11 @@ class BinomialMechanism(Finite):
 class PoissonBinomial(Finite):
     r"""The sum of N users' Binomial(M, p_i): what a server sees after secure aggregation.
 
-    One user's p_i changes. The others' trials are mixtures of trials at p_min and at p_max, the same on both sides, so
-    that the worst others have all their trials at the ends: one curve for each number of those at p_max, N(M − 1) + 1
-    or fewer of them for M = 1, where each is attained. For M > 1 some need no user's p_i, and this is a lower bound.
+    One user's p_i changes. The others' trials are mixtures of trials at p_min and at p_max, the same on both sides; so
+    the curve is at least the convex hull of those at the ends, one for each number of the others' trials at p_max.
+    That hull is what :meth:`tradeoff` states: a lower bound. The smallest of those curves themselves is none, as others
+    in between can do worse: three users in [0.3, 0.7] have 0.5067 at α = 0.3 at the ends, 0.5 for others at 0.3 and
+    0.5, and 0.4808 on the hull.
 
     Paper: fdp, Algorithm 6 and Theorem 9 (a weaker bound: it holds for the user alone).
     Assumes: the server sees the sum only.
@@ -242,6 +244,11 @@ class PoissonBinomial(Finite):
             low_sum, high_sum = (_convolved(rest, logs) for logs in own)
             found += [Tradeoff.of_logs(low_sum, high_sum), Tradeoff.of_logs(high_sum, low_sum)]
         return tuple(found)
+
+    def tradeoff(self, type1, *, neighbouring, sampling):
+        """Smallest type-II error at each type-I error, whoever the others are: a lower bound, convex."""
+        super().tradeoff(type1, neighbouring=neighbouring, sampling=sampling)
+        return self.curve(type1)
 
     def release(self, data, *, rng):
         """The sum over users, int64. Args: data — p_i, shape (N, …)."""

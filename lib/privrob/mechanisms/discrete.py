@@ -8,6 +8,8 @@ the user may hold (local differential privacy), and nothing is sampled. A vector
 
 Rules that hold for every one of them:
 
+* the worst inputs are the two ends: the ratio of the masses at two inputs is monotone in the output, so that the best
+  test rejects beyond a threshold, and such a test only gets better as the inputs move apart;
 * inputs beyond ±c are clipped, so that the guarantee covers any input; NaN is refused;
 * parameters outside their domain are refused by name;
 * a probability of exactly 0 or 1 is kept exactly by the sampler.
@@ -104,7 +106,7 @@ class Finite:
         _local(neighbouring, sampling)
         return self.curve.gdp_mu_upper
 
-    # ----------------------------------------------------------------------------------------------------- bits on the wire
+    # ---------------------------------------------------------------------------------------------- bits on the wire
 
     @property
     def bits_fixed(self):
