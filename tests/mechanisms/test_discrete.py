@@ -359,7 +359,7 @@ def test_a_sum_of_users_is_at_least_as_private_as_its_bound():
     more = PoissonBinomial(3, 2, 0.2, 0.6)
     attained = [more.log_masses([0.2, 0.6, p]) for p in (0.6, 0.2)]
     assert (Tradeoff.of_logs(*attained)(ALPHA) >= more.curve(ALPHA) - 1e-12).all()
-    alone = BinomialMechanism(1.0, 2, 0.2, 0.6).tradeoff(ALPHA, **HOW)
+    alone = BinomialMechanism(1.0, 2, 0.2, 0.6).curve(ALPHA)
     assert PoissonBinomial(1, 2, 0.2, 0.6).tradeoff(ALPHA, **HOW) == pytest.approx(alone, abs=1e-12)
     assert (more.tradeoff(ALPHA, **HOW) >= alone - 1e-12).all()
 
@@ -381,11 +381,11 @@ def test_sums_of_users_follow_their_masses():
 def test_an_attack_meets_the_guarantee_from_below(mechanism):
     rng = Streams(7, "attack").numpy(type(mechanism).__name__)
     one, other = mechanism.worst_inputs[0]
-    found = audit.two_inputs(mechanism, one, other, score=float, num_runs=4000, delta=0.05, rng=rng, failure_prob=1e-6)
+    found = audit.two_inputs(mechanism, one, other, score=float, num_runs=4000, delta=0.05, rng=rng, failure_prob=1e-5)
     exact = mechanism.epsilon(0.05, **HOW).upper
     assert found.epsilon_lower <= exact
     if 0.5 < exact < math.inf:
-        assert found.epsilon_lower > 0.3 * exact  # what 2000 samples on a side show at this confidence
+        assert found.epsilon_lower > 0.25 * exact  # what 2000 samples on a side show at this confidence
 
 
 def test_ledgers_take_them_save_them_and_add_them_up(tmp_path):
