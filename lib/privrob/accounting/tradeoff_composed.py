@@ -1,7 +1,7 @@
 r"""Trade-off functions of compositions: exact, certified from below, and approximate.
 
-:func:`exact` counts every outcome, for a few; :func:`lower` takes δ at some ε from an accountant of any composition, and
-is a guarantee; :func:`approximate` is the central limit theorem or an Edgeworth expansion, and is none.
+:func:`exact` counts every outcome, for a few; :func:`lower` takes δ at some ε from an accountant of any composition,
+and is a guarantee; :func:`approximate` is the central limit theorem or an Edgeworth expansion, and is none.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def exact(entries):
     """The trade-off function of a composition of finite pairs, all of its outcomes counted.
 
     Paper: fdp, Remark 13.
-    Printed: it can be approximated.   Used: equal coordinates need no approximation: d binomial pairs are Theorem 3 with
-    dM trials, and of ternary ones the sum is enough.
+    Printed: it can be approximated.   Used: equal coordinates need no approximation: d binomial pairs are Theorem 3
+    with dM trials, and of ternary ones the sum is enough.
     Args: entries — list of (:class:`DiscretePair`, count).
     Returns: :class:`Tradeoff`; NotAvailable for more than 2¹⁷ outcomes, for which :func:`lower` is there.
     """
@@ -49,18 +49,14 @@ def lower(entries, type1, *, epsilons):
     r"""A certified lower bound on the trade-off function of any composition: the best of some (ε, δ) lines.
 
     Paper: fdp, Remark 13; Lemma 1.
-    Args: entries — as of :func:`privrob.accounting.pairs.delta`, each pair for neighbours in either order;
+    Args: entries — as of :func:`privrob.accounting.pairs.delta`; asked all one way and all the other;
         epsilons — where to ask for δ, each at least 0; more of them, a tighter bound.
     """
     alpha = type1_errors(type1)
-    best = np.zeros_like(alpha)
+    best, entries = np.zeros_like(alpha), list(entries)
+    turned = [(pair.reversed(), count) for pair, count in entries]
     for epsilon in checks.array("epsilons", epsilons, ndim=1):
-        delta = max(
-            pairs.delta(
-                [(pair.reversed() if turned else pair, count) for pair, count in entries], epsilon=epsilon
-            ).upper
-            for turned in (False, True)
-        )
+        delta = max(pairs.delta(side, epsilon=epsilon).upper for side in (entries, turned))
         best = np.maximum(best, approximate_dp(alpha, epsilon=float(epsilon), delta=min(delta, 1.0)))
     return best[()]
 
