@@ -61,8 +61,11 @@ class BinomialNoise(Finite):
 
     def release(self, data, *, rng):
         """The noisy integers, int64."""
-        values = self._inputs(data)
-        return values + rng.binomial(self.num_trials, self.success_prob, values.shape)
+
+        def encode(values):
+            return self._inputs(values) + rng.binomial(self.num_trials, self.success_prob, values.size)
+
+        return self._encode(data, encode, np.int64)
 
     def decode(self, symbols):
         """The input less the noise's mean: unbiased, of variance Mp(1 − p)."""
@@ -117,8 +120,13 @@ class QuantisedBinomial(Finite):
 
     def release(self, data, *, rng):
         """Noisy levels, int64."""
-        level, share = self._levels(self._inputs(data))
-        return self.noise.release(level + (rng.random(level.shape) < share), rng=rng)
+
+        def encode(values):
+            level, share = self._levels(self._inputs(values))
+            noise = rng.binomial(self.num_trials, self.success_prob, values.size)
+            return level + (rng.random(values.size) < share) + noise
+
+        return self._encode(data, encode, np.int64)
 
     def decode(self, symbols):
         """Back on [−c, c]: unbiased."""
@@ -178,10 +186,12 @@ class BinomialMechanism(Finite):
 
     def release(self, data, *, rng):
         """Counts of successes, int64."""
-        probs = self.success_prob(data)
-        if self.num_trials == 1:
-            return (rng.random(probs.shape) < probs).astype(np.int64)
-        return rng.binomial(self.num_trials, probs)
+
+        def encode(values):
+            probs = self.success_prob(values)
+            return rng.random(values.size) < probs if self.num_trials == 1 else rng.binomial(self.num_trials, probs)
+
+        return self._encode(data, encode, np.int64)
 
     def decode(self, symbols):
         """The share of successes on the scale of x: unbiased.

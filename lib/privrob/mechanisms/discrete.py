@@ -28,6 +28,8 @@ from privrob.accounting import tradeoff_least
 from privrob.accounting.tradeoff import Tradeoff, type1_errors
 from privrob.kinds import Neighbouring, NotAvailable, Sampling
 
+_BLOCK = 2**14  # numbers encoded at a time
+
 
 def _local(neighbouring, sampling):
     if Neighbouring.of(neighbouring) is not Neighbouring.REPLACE:
@@ -64,6 +66,15 @@ class Finite:
     def _inputs(self, data):
         """As an array of numbers within ±c."""
         return np.clip(checks.array("data", data), -self.clip, self.clip)
+
+    def _encode(self, data, encode, dtype):
+        """The symbols of an array, block by block: work stays in the cache, and draws come in the same order."""
+        data = checks.array("data", data)
+        symbols, flat = np.empty(data.shape, dtype), data.reshape(-1)
+        out = symbols.reshape(-1)
+        for start in range(0, flat.size, _BLOCK):
+            out[start : start + _BLOCK] = encode(flat[start : start + _BLOCK])
+        return symbols[()]
 
     # -------------------------------------------------------------------------------------------------------- privacy
 

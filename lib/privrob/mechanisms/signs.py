@@ -35,8 +35,7 @@ class _Signs(Finite):
 
     def release(self, data, *, rng):
         """Signs, int8."""
-        probs = np.asarray(self.plus_prob(data))
-        return np.where(rng.random(probs.shape) < probs, np.int8(1), np.int8(-1))
+        return self._encode(data, lambda x: 2 * (rng.random(x.size) < self.plus_prob(x)).view(np.int8) - 1, np.int8)
 
 
 @dataclass(frozen=True)

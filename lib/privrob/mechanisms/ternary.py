@@ -20,7 +20,7 @@ class _Ternary(Finite):
         return ((-self.clip, self.clip),)
 
     def probs(self, values):
-        """Probabilities of +1 and of ±1, arrays of the shape of the values."""
+        """Probabilities of +1, an array, and of ±1, an array or one for all values."""
         raise NotImplementedError
 
     def log_masses(self, value):
@@ -30,9 +30,13 @@ class _Ternary(Finite):
 
     def release(self, data, *, rng):
         """−1, 0 or 1, int8."""
-        plus, some = self.probs(data)
-        draws = rng.random(np.shape(plus))
-        return 2 * (draws < plus).astype(np.int8) - (draws < some).astype(np.int8)
+
+        def encode(values):
+            plus, some = self.probs(values)
+            draws = rng.random(values.size)
+            return 2 * (draws < plus).view(np.int8) - (draws < some).view(np.int8)
+
+        return self._encode(data, encode, np.int8)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Ternary(_Ternary):
     def probs(self, values):
         some = self.scale_a / self.scale_b
         plus = (self.scale_a + self._inputs(values)) / (2 * self.scale_b)
-        return plus, np.full_like(plus, some)
+        return plus, some
 
     def log_masses(self, value):
         x = float(self._inputs(float(value)))
@@ -99,7 +103,7 @@ class GeneralTernary(_Ternary):
     def probs(self, values):
         share = (self._inputs(values) + self.clip) / (2 * self.clip)
         plus = (1 - share) * self.plus_min + share * self.plus_max  # exact at both ends
-        return plus, np.full_like(plus, 1 - self.zero_prob)
+        return plus, 1 - self.zero_prob
 
     def decode(self, symbols):
         """The symbol, shifted and scaled: unbiased."""
