@@ -92,6 +92,15 @@ def test_a_curve_that_is_nowhere_above_comes_back_as_it_was():
     assert tradeoff_least.minimum([one_sided, one_sided]) is one_sided
 
 
+def test_each_curve_can_lead_at_one_end():
+    """One rules an input out at the start, its inverse at the end: one has less α, the other less β, neither both."""
+    curve = Tradeoff.of([1.0, 0.0], [0.7, 0.3])
+    hull = tradeoff_least.symmetrised(curve)
+    assert hull([0.0, 0.35, 0.7, 0.8]) == pytest.approx([0.7, 0.35, 0.0, 0.0], abs=1e-14)
+    assert tradeoff_least.pointwise([curve, curve.inverse()], 0.35) == pytest.approx(0.455, abs=1e-14)
+    assert hull.delta(0.0) == pytest.approx(0.3, abs=1e-14)
+
+
 def test_long_curves_keep_their_digits_and_add_no_pieces_of_rounding():
     trials = 10**5
     for low, high in [(0.3, 0.3005), (0.499, 0.501)]:

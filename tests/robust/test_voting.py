@@ -50,6 +50,8 @@ def test_simulation_agrees_with_the_exact_probability():
     groups = [(binomial(0.1, 3), 40), (binomial(0.3, 3), 20), (binomial(-0.4, 3), 15)]
     rate, error = voting.simulate(leans, num_trials=3, num_runs=100_000, rng=rng)
     assert abs(rate - voting.wrong_prob(groups)) < 5 * error
+    tied, _ = voting.simulate([1.0, -1.0], num_trials=3, num_runs=100, rng=rng)
+    assert tied == 1.0  # the same rule
     assert error == pytest.approx(math.sqrt(rate * (1 - rate) / 1e5), rel=1e-12)
 
 
@@ -123,6 +125,29 @@ def test_ternary_bounds_hold_where_votes_are_frequent_enough():
             assert exact < 0.5
             upper = voting.ternary_bound(2 * lean, **how, num_attackers=k, wrong_margin=against)
             assert exact <= upper * (1 + 1e-12)
+
+
+@pytest.mark.paper("fdp", "Theorem 6")
+@pytest.mark.paper("fdp", "Theorem 11")
+def test_the_ternary_probability_bound_is_the_printed_expression():
+    a, b, n, k, x = 0.3, 0.5, 12, 4, 0.2
+    how = {"scale_a": a, "scale_b": b, "num_users": n}
+    root = math.sqrt((a * (n + k)) ** 2 - ((n - k) * x) ** 2)
+    want = (1 - a / b + root / (b * (n + k))) ** (n + k)  # (93)
+    assert voting.ternary_bound(x, **how, num_attackers=k) == pytest.approx(want, rel=1e-12)
+    p, q = 0.5, 0.1
+    root = math.sqrt((a * n - n * x + 2 * b * k * p) * (a * n + n * x + 2 * b * k * q))
+    want = (1 - a / b + root / (b * (n + k))) ** (n + k)  # (139)
+    assert voting.ternary_bound(x, **how, num_attackers=k, wrong_margin=p - q) == pytest.approx(want, rel=1e-12)
+    assert voting.ternary_bound(x, **how, num_attackers=n) == 1.0
+    assert voting.binomial_bound(x, scale_b=b, num_trials=2, num_users=3, num_attackers=3) == 1.0
+
+
+@pytest.mark.paper("fdp", "Section 5")
+def test_the_vote_of_plain_signs_can_be_wrong_for_certain():
+    """x = (5, −1, −1): the sum is positive, the sum of the signs is not; "one can readily show" less than 1/2."""
+    signs = [(binomial(s), 1) for s in np.sign([5.0, -1.0, -1.0])]
+    assert voting.wrong_prob(signs) == 1.0
 
 
 @pytest.mark.paper("fdp", "Theorem 6")
@@ -227,6 +252,8 @@ def test_the_printed_bound_with_sampled_users_is_refuted_and_the_corrected_one_h
     assert exact == pytest.approx(0.359587, abs=5e-7)
     assert voting.sampled_bound(0.5, **how, form="as_printed") == pytest.approx(0.115546, abs=5e-7)
     assert voting.sampled_bound(0.5, **how) == pytest.approx(0.389464, abs=5e-7)
+    printed = voting.sampled_bound(0.5, **{**how, "num_attackers": 2}, form="as_printed")
+    assert printed == pytest.approx((0.9 + 0.1 * math.sqrt(1 - (0.5 * 8 / 12) ** 2)) ** (12 * 16), rel=1e-12)
     for n, k, m, rate, lean in itertools.product((3, 10), (0, 1, 2), (1, 5), (0.2, 0.7, 1.0), (0.2, 0.9)):
         exact = voting.wrong_prob([(binomial(lean, m, rate), n), (binomial(-lean, m, rate), k)])
         settings = {"scale_b": 2.0, "num_trials": m, "num_users": n, "num_attackers": k, "sample_rate": rate}

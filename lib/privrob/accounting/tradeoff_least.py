@@ -104,12 +104,7 @@ def _through(first, second, who, index):
     for log, sign in zip(logs, (1, -1, -1, 1)):
         onward &= sign * log >= np.maximum.accumulate(sign * log)
     who, index, logs = who[onward], index[onward], [log[onward] for log in logs]
-    same_type1, same_rest, same_type2, same_power = (_same(x[1:], x[:-1]) for x in logs)
-    same_type1, same_type2 = same_type1 & same_rest, same_type2 & same_power
-    shift = (
-        (who[1:] != who[:-1]) & (logs[0][1:] > -np.inf) & (logs[2][1:] > -np.inf)
-    )  # no piece of it is steep or level
-    keep = np.append(True, ~((same_type1 & same_type2) | (shift & (same_type1 | same_type2))))
+    keep = np.append(True, ~np.logical_and.reduce([_same(log[1:], log[:-1]) for log in logs]))
     who, index, logs = who[keep], index[keep], [x[keep] for x in logs]
     log_type1, log_accept, log_type2, log_power = logs
     whole = (who[1:] == who[:-1]) & (index[1:] == index[:-1] + 1)  # a piece of one of them, as it was
