@@ -45,7 +45,7 @@ def every_test(p, q, alpha):
     return best
 
 
-PAIRS = [drawn(np.random.default_rng(seed)) for seed in range(150)]
+PAIRS = [drawn(np.random.default_rng(seed)) for seed in range(100)]
 SPECIAL = [
     ([1.0, 0.0], [0.0, 1.0]),  # disjoint
     ([0.5, 0.5], [0.5, 0.5]),  # the same

@@ -34,7 +34,7 @@ ALL = [
     CLDP(0.1, 1.3),
     NoisySign(0.1, 0.8),
     Sign(0.1),
-    Ternary(0.1, 0.25, 0.5),
+    Ternary(0.1, 0.25, 0.6),
     GeneralTernary(0.1, 0.4, 0.05, 0.3),
     Ternarize(0.1, 0.3),
 ]
