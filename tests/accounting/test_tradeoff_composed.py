@@ -17,6 +17,8 @@ TERNARY = pairs.DiscretePair.of([0.15, 0.5, 0.35], [0.35, 0.5, 0.15])
 LOPSIDED = pairs.DiscretePair.of([0.1, 0.4, 0.5], [0.2, 0.5, 0.3])
 OPEN = pairs.DiscretePair.of([0.5, 0.5, 0.0], [0.0, 0.4, 0.6])
 
+APART = pairs.DiscretePair.of([0.6, 0.4, 0.0], [0.0, 0.0, 1.0])
+
 
 def enumerated(entries):
     """The product of all pmfs, outcome by outcome."""
@@ -28,11 +30,21 @@ def enumerated(entries):
 
 
 @pytest.mark.paper("fdp", "Remark 13")
-@pytest.mark.parametrize("entries", [[(TERNARY, 5)], [(LOPSIDED, 3), (TERNARY, 2)], [(OPEN, 3), (LOPSIDED, 1)], []])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [(TERNARY, 5)],
+        [(LOPSIDED, 3), (TERNARY, 2), (OPEN, 0)],
+        [(OPEN, 3), (LOPSIDED, 1)],
+        [(APART, 2), (TERNARY, 1)],
+        [],
+    ],
+)
 def test_counted_outcomes_are_all_outcomes(entries):
     got = composed.exact(entries)
     assert got(ALPHA) == pytest.approx(enumerated(entries)(ALPHA), abs=1e-12)
-    assert got(0.0) == pytest.approx(0.4**3 if entries and entries[0][0] is OPEN else 1.0, abs=1e-14)
+    start = {id(OPEN): 0.4**3, id(APART): 0.0}.get(id(entries[0][0]) if entries else None, 1.0)
+    assert got(0.0) == pytest.approx(start, abs=1e-14)
 
 
 @pytest.mark.paper("fdp", "Remark 13")

@@ -31,15 +31,17 @@ def exact(entries):
     Returns: :class:`Tradeoff`; NotAvailable for more than 2¹⁷ outcomes, for which :func:`lower` is there.
     """
     parts = [(pair, checks.integer("count", count, low=0)) for pair, count in entries]
-    counted = Counted.of([(pair, count) for pair, count in parts if count])
+    parts = [(pair, count) for pair, count in parts if count]
+    if any(pair.infinite[0] >= 1 for pair, _ in parts):  # one step tells all
+        return Tradeoff.of([1.0, 0.0], [0.0, 1.0])
+    counted = Counted.of(parts)
     if counted is None:
         raise NotAvailable("too many outcomes to count, or a pair that isn't finite; use tradeoff_composed.lower")
     log_p, log_q = counted.logs, counted.logs - counted.losses
     ends = []
     for side in (0, 1):  # mass of an unbounded loss, which no other outcome shares
-        kept = sum(count * math.log1p(-pair.infinite[side]) for pair, count in parts if pair.infinite[side] < 1)
-        gone = any(pair.infinite[side] >= 1 and count for pair, count in parts)
-        ends.append(0.0 if gone else (math.log(-math.expm1(kept)) if kept else -math.inf))
+        kept = sum(count * math.log1p(-pair.infinite[side]) for pair, count in parts)
+        ends.append(math.log(-math.expm1(kept)) if kept else -math.inf)
     log_p = np.concatenate([log_p, [ends[0], -np.inf]])
     log_q = np.concatenate([log_q, [-np.inf, ends[1]]])
     return Tradeoff(DiscretePair(log_p, log_q))
