@@ -372,6 +372,8 @@ def test_sums_of_users_follow_their_masses():
     assert (np.abs(counts - 1e5 * masses) < 5 * np.sqrt(1e5 * masses)).all()
     with pytest.raises(ValueError, match="num_users"):
         server.release([0.3, 0.4], rng=rng)
+    with pytest.raises(NotAvailable):
+        server.tradeoff(0.3, neighbouring="add_remove", sampling="none")
 
 
 # ---------------------------------------------------------------------------------------------- ledger and attacks

@@ -289,6 +289,29 @@ def test_the_printed_rate_is_refuted_for_lack_of_the_dimension():
     assert left <= voting.theorem_8(**how) == pytest.approx(0.05000125, rel=1e-9)
 
 
+@pytest.mark.paper("fdp", "Theorem 8")
+def test_the_product_of_two_sign_errors_is_refuted_as_they_are_not_independent():
+    """One user, B = M = 1: a gradient of −1 (45 %) or 0.83, of mean G = 0.0065, on F(w) = Gw, capped far below."""
+    noise, probs = np.array([-1.0, 0.83]), np.array([0.45, 0.55])
+    mean = float(probs @ noise)
+    how = {"scale_b": 1.0, "num_trials": 1, "num_users": 1, "num_attackers": 0, "sample_rate": 1.0}
+    rho_1 = 0.45
+    rho_2 = sum(p * voting.sampled_bound(g, **how) for p, g in zip(probs, noise))
+    assert rho_2 == pytest.approx(0.306770, abs=5e-7)
+    product = (1 - 2 * rho_1) * (1 - 2 * rho_2)
+    right = sum(p * (1 - 2 * voting.wrong_prob([(binomial(g), 1)])) for p, g in zip(probs, noise))
+    assert (product, right) == pytest.approx((0.038646, 0.0065), abs=5e-7)  # claimed, and true, E[sign ĝ sign G]
+    smoothness, rounds = mean**2, 10**6
+    eta = 1 / math.sqrt(smoothness * rounds)
+    steps = Streams(9, "walk").numpy("draws").random(rounds) < (1 + right) / 2
+    reach = float(np.cumsum(np.where(steps, eta, -eta)).max())
+    reach_bound = 1850.0  # the drift, 1000, and five standard deviations: F stays linear on the way
+    assert reach < reach_bound
+    rate = voting.theorem_8(start_gap=mean * reach_bound, smoothness=smoothness, num_rounds=rounds, dimension=1)
+    assert rate == pytest.approx(8.1e-5, rel=0.01)
+    assert product * mean > 3 * rate  # the left side of (26), which should be below
+
+
 def test_votes_outside_their_range_are_refused():
     for ask, name in [
         (lambda: voting.binomial_vote(1.1, num_trials=1), "lean"),

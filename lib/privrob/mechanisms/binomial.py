@@ -11,7 +11,7 @@ import numpy as np
 from privrob import checks
 from privrob.accounting.logspace import log_binomial
 from privrob.accounting.tradeoff import Tradeoff
-from privrob.mechanisms.discrete import Finite, clip_below
+from privrob.mechanisms.discrete import Finite, check_local, clip_below
 
 
 def _convolved(log_a, log_b):
@@ -257,7 +257,7 @@ class PoissonBinomial(Finite):
 
     def tradeoff(self, type1, *, neighbouring, sampling):
         """Smallest type-II error at each type-I error, whoever the others are: a lower bound, convex."""
-        super().tradeoff(type1, neighbouring=neighbouring, sampling=sampling)
+        check_local(neighbouring, sampling)
         return self.curve(type1)
 
     def release(self, data, *, rng):

@@ -31,7 +31,8 @@ from privrob.kinds import Neighbouring, NotAvailable, Sampling
 _BLOCK = 2**14  # numbers encoded at a time
 
 
-def _local(neighbouring, sampling):
+def check_local(neighbouring, sampling):
+    """Refuse what a local mechanism does not state."""
     if Neighbouring.of(neighbouring) is not Neighbouring.REPLACE:
         raise NotAvailable("a local mechanism compares two values of one user; pass neighbouring='replace'")
     if Sampling.of(sampling) is not Sampling.NONE:
@@ -94,27 +95,27 @@ class Finite:
 
     def tradeoff(self, type1, *, neighbouring, sampling):
         """Smallest type-II error at each type-I error: exactly the infimum over inputs, which need not be convex."""
-        _local(neighbouring, sampling)
+        check_local(neighbouring, sampling)
         return tradeoff_least.pointwise(self.curves, type1)
 
     def pairs(self, *, neighbouring, sampling):
         """One pair that dominates both orders of the inputs, of the convex hull."""
-        _local(neighbouring, sampling)
+        check_local(neighbouring, sampling)
         return self.curve.pair
 
     def rdp(self, orders, *, neighbouring, sampling):
         """Rényi curve in nats, shape (k,): the largest over the worst inputs."""
-        _local(neighbouring, sampling)
+        check_local(neighbouring, sampling)
         return np.maximum.reduce([curve.rdp(orders) for curve in self.curves])
 
     def epsilon(self, delta, *, neighbouring, sampling):
         """The smallest ε at this δ, exact but for rounding."""
-        _local(neighbouring, sampling)
+        check_local(neighbouring, sampling)
         return self.curve.epsilon(delta)
 
     def gdp_mu_upper(self, *, neighbouring, sampling):
         """The smallest μ for which a release is μ-GDP; infinite where some output rules an input out."""
-        _local(neighbouring, sampling)
+        check_local(neighbouring, sampling)
         return self.curve.gdp_mu_upper
 
     # ---------------------------------------------------------------------------------------------- bits on the wire
