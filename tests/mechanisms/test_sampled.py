@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privrob.accounting import audit, pairs, subsample
+from privrob.accounting import audit, gdp, pairs, subsample
 from privrob.kinds import NotAvailable, Streams
 from privrob.mechanisms.noise import Gaussian, Laplace
 from privrob.mechanisms.sampled import PoissonSampled, gaussian_step
@@ -75,8 +75,28 @@ def test_what_it_cannot_state_is_refused():
             with pytest.raises(NotAvailable):
                 ask(how)
     with pytest.raises(NotAvailable):
-        step.tradeoff([0.5], **HOW)
+        step.tradeoff([0.5], **{**HOW, "neighbouring": "replace"})
     with pytest.raises(TypeError, match="mechanism must be one without sampling"):
         PoissonSampled(step, 0.5)
     with pytest.raises(ValueError, match="sample_rate must lie"):
         gaussian_step(sample_rate=1.5, noise_multiplier=1.0)
+
+
+def test_the_tradeoff_of_a_sample_is_the_dual_of_its_delta_in_each_direction():
+    step = gaussian_step(sample_rate=0.1, noise_multiplier=1.0)
+    alpha = np.array([0.0, 1e-6, 0.003, 0.1, 0.4, 0.9, 1.0])
+    each = {n: step.tradeoff(alpha, neighbouring=n, sampling="poisson") for n in ("remove", "add")}
+    for name, beta in each.items():  # f(α) = sup 1 − δ(log γ) − γα; P, the null, is the second of δ's two
+        whole = Gaussian(noise_std=1.0, l2_sensitivity=1.0).pairs(neighbouring=name, sampling="none")
+        pair = whole.sampled(0.1, neighbouring=name).reversed()
+        losses = np.linspace(-12, 12, 48_001)
+        log_p, log_q = pair.cells(losses)
+        above = [np.exp(np.logaddexp.accumulate(log[:0:-1])[::-1]) for log in (log_p, log_q)]
+        lines = 1 - above[0][:, None] + np.exp(losses)[:, None] * (above[1][:, None] - alpha)
+        assert beta == pytest.approx(np.maximum(lines.max(axis=0), 0), abs=3e-6)  # slopes 0.0005 apart
+        assert (beta >= lines.max(axis=0) - 1e-12).all()
+    assert step.tradeoff(alpha, **HOW) == pytest.approx(np.minimum(*each.values()), abs=1e-15)
+    assert abs(each["add"][3] - each["remove"][3]) > 1e-4  # the directions differ
+    # the null is without the record: a test's power is (1 − q) of its false alarms and q of what it had
+    beyond = 0.9 * (1 - alpha) + 0.1 * gdp.tradeoff(alpha, gdp_mu=1.0)
+    assert each["add"] == pytest.approx(beyond, abs=1e-12)

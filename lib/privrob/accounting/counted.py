@@ -47,9 +47,9 @@ class Counted:
             self.slack += 1e-15 * (2 * float(gammaln(count + 1)) + count * largest)
             self.rounding += 1e-15 * count * np.max(np.abs(values), initial=0.0)
         order = np.argsort(losses)[::-1]  # from the top
-        self.losses, logs = losses[order], logs[order]
-        self.log_p = np.logaddexp.accumulate(logs)  # mass at this loss or above
-        self.log_q = np.logaddexp.accumulate(logs - self.losses)
+        self.losses, self.logs = losses[order], logs[order]
+        self.log_p = np.logaddexp.accumulate(self.logs)  # mass at this loss or above
+        self.log_q = np.logaddexp.accumulate(self.logs - self.losses)
         self.slack += 4e-16 * self.losses.size
 
     def _read_delta(self, epsilon, infinite):

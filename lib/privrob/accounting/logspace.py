@@ -38,6 +38,34 @@ def log_diff_exp(log_a, log_b):
     return np.where(same, -np.inf, log_a + log1mexp(gap))[()]
 
 
+def log_cumsum(log_x):
+    """Logarithms of the running sums of ``exp(log_x)``: as exact as a plain sum, and without underflow."""
+    log_x = np.asarray(log_x, dtype=np.float64)
+    plain = np.cumsum(np.exp(log_x), dtype=np.longdouble).astype(np.float64)
+    shown = plain > 1e-270  # what is too small for exp() takes no part above it
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(shown, np.log(plain), np.logaddexp.accumulate(log_x) if not shown.all() else -np.inf)
+
+
+def log_binomial(trials, success_prob):
+    r"""Log masses of a binomial distribution at 0 … n, also where they are far below 1e-308; p may be 0 or 1.
+
+    Ratios of neighbours, summed outwards from the mode: the masses that matter keep all their digits, whatever n.
+
+    .. math:: \log\binom{n}{k} p^k (1-p)^{n-k}
+    """
+    if success_prob in (0.0, 1.0):
+        logs = np.full(trials + 1, -np.inf)
+        logs[trials if success_prob else 0] = 0.0
+        return logs
+    prob, k = np.longdouble(success_prob), np.arange(1, trials + 1, dtype=np.longdouble)
+    steps = np.log((trials + 1 - k) / k) + (np.log(prob) - np.log1p(-prob))
+    mode = min(int((trials + 1) * success_prob), trials)
+    below = -np.cumsum(steps[:mode][::-1])[::-1]
+    logs = np.concatenate([below, np.zeros(1, np.longdouble), np.cumsum(steps[mode:])])
+    return (logs - np.log(np.exp(logs).sum())).astype(np.float64)
+
+
 def expm1_minus(x):
     r"""What the exponential has beyond its tangent at 0.
 

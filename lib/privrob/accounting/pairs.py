@@ -21,7 +21,7 @@ from privrob import checks
 from privrob.accounting import lossgrid
 from privrob.accounting.counted import Counted
 from privrob.accounting.dominating import DensityPair, DiscretePair, Pair, ProductPair
-from privrob.accounting.logspace import log1mexp, log_normal_interval
+from privrob.accounting.logspace import log1mexp, log_binomial, log_normal_interval
 from privrob.accounting.lossgrid import SMALLEST_DELTA
 from privrob.kinds import Interval
 
@@ -34,6 +34,7 @@ __all__ = [
     "binomial",
     "compose",
     "delta",
+    "discrete_gaussian",
     "gaussian",
     "gaussian_mixture",
     "laplace",
@@ -361,9 +362,20 @@ def binomial(*, trials, success_prob, shift=1):
     trials = checks.integer("trials", trials, low=1)
     prob = checks.probability("success_prob", success_prob, allow_zero=False, allow_one=False)
     shift = checks.integer("shift", shift, low=0)
-    k = np.arange(1, trials + 1, dtype=np.longdouble)  # more digits, as the masses reach far below 1e-16
-    steps = np.log((trials + 1 - k) / k) + np.log(np.longdouble(prob)) - np.log1p(-np.longdouble(prob))
-    logs = np.concatenate([[np.longdouble(0)], np.cumsum(steps)]) + trials * np.log1p(-np.longdouble(prob))
-    logs = logs.astype(np.float64)
-    nothing = np.full(shift, -np.inf)
+    logs, nothing = log_binomial(trials, prob), np.full(shift, -np.inf)
     return DiscretePair(np.concatenate([nothing, logs]), np.concatenate([logs, nothing]))
+
+
+def discrete_gaussian(*, noise_std, shift=1):
+    r"""Discrete Gaussian noise on a count: ``shift`` + V and V, V = v with a probability ∝ :math:`e^{-v^2/2\sigma^2}`.
+
+    Tails with a mass below 1e-340 are left out, the same outputs on both sides.
+
+    Paper: fdp, Remark 3.
+    """
+    std = checks.positive("noise_std", noise_std, finite=True)
+    shift = checks.integer("shift", shift, low=0)
+    reach = math.ceil(40 * std)
+    v = np.arange(-reach, reach + shift + 1)
+    logs = [-((v - centre) ** 2) / (2 * std**2) for centre in (shift, 0)]
+    return DiscretePair(*(log - np.logaddexp.reduce(log) for log in logs))

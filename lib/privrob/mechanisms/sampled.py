@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from privrob import checks
-from privrob.accounting import pairs, subsample
+from privrob.accounting import pairs, subsample, tradeoff
 from privrob.kinds import Guarantee, Neighbouring, NotAvailable, Sampling
 from privrob.mechanisms.noise import Gaussian
 
@@ -74,8 +76,10 @@ class PoissonSampled:
         return tuple(pair.sampled(self.sample_rate, neighbouring=d) for pair, d in zip(whole, directions, strict=True))
 
     def tradeoff(self, type1, *, neighbouring, sampling):
-        """Not stated yet for samples; ask for rdp, pairs or epsilon."""
-        raise NotAvailable("a Poisson-sampled mechanism states rdp, pairs and epsilon, not its trade-off function")
+        """Smallest type-II error at each type-I error, the data set itself being the null: of both directions the
+        smaller one, tight for the dominating pairs but for rounding."""
+        curves = [tradeoff.at(pair, type1) for pair in self.pairs(neighbouring=neighbouring, sampling=sampling)]
+        return np.minimum.reduce(curves)[()]
 
     def epsilon(self, delta, *, neighbouring, sampling):
         """The smallest ε of one step at this δ, between certified ends."""

@@ -1,0 +1,153 @@
+r"""Mechanisms with a finite alphabet, as one user applies them to one number: what all of them have in common.
+
+Each states its exact trade-off function from the pmfs of its worst inputs. The relation is ``replace``: two values that
+the user may hold (local differential privacy), and nothing is sampled. A vector of d numbers is d releases::
+
+    ledger = Ledger(neighbouring="replace", sampling="none")
+    ledger.add(StoSign(clip=0.1, scale_a=0.25), count=d)
+
+Rules that hold for every one of them:
+
+* the worst inputs are the two ends: the ratio of the masses at two inputs is monotone in the output, so that the best
+  test rejects beyond a threshold, and such a test only gets better as the inputs move apart;
+* inputs beyond ±c are clipped, so that the guarantee covers any input; NaN is refused;
+* parameters outside their domain are refused by name;
+* a probability of exactly 0 or 1 is kept exactly by the sampler.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cached_property
+
+import numpy as np
+
+from privrob import checks
+from privrob.accounting import tradeoff_least
+from privrob.accounting.tradeoff import Tradeoff, type1_errors
+from privrob.kinds import Neighbouring, NotAvailable, Sampling
+
+_BLOCK = 2**14  # numbers encoded at a time
+
+
+def check_local(neighbouring, sampling):
+    """Refuse what a local mechanism does not state."""
+    if Neighbouring.of(neighbouring) is not Neighbouring.REPLACE:
+        raise NotAvailable("a local mechanism compares two values of one user; pass neighbouring='replace'")
+    if Sampling.of(sampling) is not Sampling.NONE:
+        raise NotAvailable("a local mechanism states its guarantee without sampling; pass sampling='none'")
+
+
+def clip_below(clip, name, scale):
+    """Check of a scale that must exceed the clip c: at c itself one output rules an input out."""
+    clip = checks.positive("clip", clip, finite=True)
+    checks.real(name, scale, low=clip, open_low=True, open_high=True, hint=f"it must exceed clip={clip:g}")
+
+
+class Finite:
+    """Subclasses are frozen dataclasses that give :attr:`symbols`, :meth:`log_masses`, :attr:`worst_inputs` and
+    :meth:`release`."""
+
+    symbols: tuple  # the alphabet, in the order of log_masses
+    worst_inputs: tuple  # pairs of inputs whose curves, in both orders, have the infimum over all inputs
+
+    def log_masses(self, value):
+        """Log probabilities of the symbols at one input."""
+        raise NotImplementedError
+
+    def release(self, data, *, rng):
+        """The encoded numbers, each by itself, the same shape."""
+        raise NotImplementedError
+
+    def decode(self, symbols):
+        """Estimates whose mean is the (clipped) input."""
+        raise NotAvailable(f"{type(self).__name__} has no unbiased decoder")
+
+    def _inputs(self, data):
+        """As an array of numbers within ±c."""
+        return np.clip(checks.array("data", data), -self.clip, self.clip)
+
+    def _encode(self, data, encode, dtype):
+        """The symbols of an array, block by block: work stays in the cache, and draws come in the same order."""
+        data = checks.array("data", data)
+        symbols, flat = np.empty(data.shape, dtype), data.reshape(-1)
+        out = symbols.reshape(-1)
+        for start in range(0, flat.size, _BLOCK):
+            out[start : start + _BLOCK] = encode(flat[start : start + _BLOCK])
+        return symbols[()]
+
+    # -------------------------------------------------------------------------------------------------------- privacy
+
+    @cached_property
+    def curves(self):
+        """Trade-off functions of the worst inputs, in both orders."""
+        found = []
+        for pair in self.worst_inputs:
+            masses = [self.log_masses(value) for value in pair]
+            found += [Tradeoff.of_logs(*masses), Tradeoff.of_logs(*masses[::-1])]
+        return tuple(found)
+
+    @cached_property
+    def curve(self):
+        """The convex hull of :attr:`curves`: what composes."""
+        return tradeoff_least.minimum(self.curves)
+
+    def tradeoff(self, type1, *, neighbouring, sampling):
+        """Smallest type-II error at each type-I error: exactly the infimum over inputs, which need not be convex."""
+        check_local(neighbouring, sampling)
+        return tradeoff_least.pointwise(self.curves, type1)
+
+    def pairs(self, *, neighbouring, sampling):
+        """One pair that dominates both orders of the inputs, of the convex hull."""
+        check_local(neighbouring, sampling)
+        return self.curve.pair
+
+    def rdp(self, orders, *, neighbouring, sampling):
+        """Rényi curve in nats, shape (k,): the largest over the worst inputs."""
+        check_local(neighbouring, sampling)
+        return np.maximum.reduce([curve.rdp(orders) for curve in self.curves])
+
+    def epsilon(self, delta, *, neighbouring, sampling):
+        """The smallest ε at this δ, exact but for rounding."""
+        check_local(neighbouring, sampling)
+        return self.curve.epsilon(delta)
+
+    def gdp_mu_upper(self, *, neighbouring, sampling):
+        """The smallest μ for which a release is μ-GDP; infinite where some output rules an input out."""
+        check_local(neighbouring, sampling)
+        return self.curve.gdp_mu_upper
+
+    # ---------------------------------------------------------------------------------------------- bits on the wire
+
+    @property
+    def bits_fixed(self):
+        """Bits of a fixed-length code, ⌈log₂ of the alphabet⌉.
+
+        Paper: fdp, Theorem 5.
+        Printed: log(M) bits for M + 1 symbols, which is none for M = 1.   Used: ⌈log₂(M + 1)⌉.
+        """
+        return (len(self.symbols) - 1).bit_length()
+
+    def bits_entropy(self, value):
+        """Entropy of the output at an input, in bits: what the best code for that input needs on average.
+
+        Paper: fdp, Theorem 6.
+        Printed: A/B bits in expectation.   Used: the entropy, H(A/B) + A/B at x = 0: 1.5 bits at A/B = 1/2.
+        """
+        logs = self.log_masses(float(value))
+        masses = np.exp(logs)
+        return max(0.0, float(-(masses[masses > 0] * logs[masses > 0]).sum() / math.log(2)))
+
+
+def infimum(mechanism, type1, *, inputs):
+    """The smallest type-II error over all ordered pairs of some inputs, by brute force.
+
+    Args: inputs — values to try, each against each: time grows with the square of their number.
+    """
+    alpha, lowest = type1_errors(type1), None
+    masses = [mechanism.log_masses(float(value)) for value in inputs]
+    for log_p, log_q in itertools.permutations(masses, 2):
+        curve = Tradeoff.of_logs(log_p, log_q)(alpha)
+        lowest = curve if lowest is None else np.minimum(lowest, curve)
+    return lowest

@@ -1,0 +1,135 @@
+"""Compressors to −1, 0 and 1: signs that are mostly not sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privrob import checks
+from privrob.mechanisms.discrete import Finite, clip_below
+
+
+class _Ternary(Finite):
+    """Subclasses give the probability of +1 and that of any sign at all."""
+
+    symbols = (-1, 0, 1)
+
+    @property
+    def worst_inputs(self):
+        return ((-self.clip, self.clip),)
+
+    def probs(self, values):
+        """Probabilities of +1, an array, and of ±1, an array or one for all values."""
+        raise NotImplementedError
+
+    def log_masses(self, value):
+        plus, some = (float(p) for p in self.probs(float(value)))
+        with np.errstate(divide="ignore"):
+            return np.log([some - plus, 1 - some, plus])
+
+    def release(self, data, *, rng):
+        """−1, 0 or 1, int8."""
+
+        def encode(values):
+            plus, some = self.probs(values)
+            draws = rng.random(values.size)
+            return 2 * (draws < plus).view(np.int8) - (draws < some).view(np.int8)
+
+        return self._encode(data, encode, np.int8)
+
+
+@dataclass(frozen=True)
+class Ternary(_Ternary):
+    """±1 with probability (A ± x)/2B, 0 with 1 − A/B.
+
+    Paper: fdp, Example 3.
+    Printed: A > B > c.   Used: B ≥ A > c: the printed order makes P(0) negative, and the figures use A = 0.25, B = 0.5.
+    Args: clip — c;  scale_a — A;  scale_b — B.
+    """
+
+    clip: float
+    scale_a: float
+    scale_b: float
+
+    def __post_init__(self):
+        clip_below(self.clip, "scale_a", self.scale_a)
+        a = float(self.scale_a)
+        checks.real("scale_b", self.scale_b, low=a, open_high=True, hint=f"it must be at least scale_a={a:g}")
+
+    def probs(self, values):
+        some = self.scale_a / self.scale_b
+        plus = (self.scale_a + self._inputs(values)) / (2 * self.scale_b)
+        return plus, some
+
+    def log_masses(self, value):
+        x = float(self._inputs(float(value)))
+        with np.errstate(divide="ignore"):
+            return np.log(
+                [
+                    (self.scale_a - x) / (2 * self.scale_b),
+                    (self.scale_b - self.scale_a) / self.scale_b,
+                    (self.scale_a + x) / (2 * self.scale_b),
+                ]
+            )
+
+    def decode(self, symbols):
+        """B times the symbol: unbiased."""
+        return self.scale_b * checks.array("symbols", symbols)
+
+
+@dataclass(frozen=True)
+class GeneralTernary(_Ternary):
+    """0 with a fixed probability, +1 with one that rises linearly from ``plus_min`` at −c to ``plus_max`` at c.
+
+    Paper: fdp, Definition 6 and Theorem 4, whose condition p_max + p_min = 1 − p₀ means plus_min + plus_max = 1 − p₀
+    here; elsewhere Theorem 4 on the enclosing interval is a lower bound.
+    Args: clip — c;  zero_prob — p₀;  plus_min, plus_max — within [0, 1 − p₀].
+    """
+
+    clip: float
+    zero_prob: float
+    plus_min: float
+    plus_max: float
+
+    def __post_init__(self):
+        checks.positive("clip", self.clip, finite=True)
+        some = 1 - checks.probability("zero_prob", self.zero_prob, allow_one=False)
+        low = checks.real("plus_min", self.plus_min, low=0.0, high=some, hint=f"zero_prob={self.zero_prob:g} is fixed")
+        checks.real(
+            "plus_max", self.plus_max, low=low, high=some, open_low=True, hint=f"zero_prob={self.zero_prob:g} is fixed"
+        )
+
+    def probs(self, values):
+        share = (self._inputs(values) + self.clip) / (2 * self.clip)
+        plus = (1 - share) * self.plus_min + share * self.plus_max  # exact at both ends
+        return plus, 1 - self.zero_prob
+
+    def decode(self, symbols):
+        """The symbol, shifted and scaled: unbiased."""
+        mean = self.plus_min + self.plus_max - (1 - self.zero_prob)  # of the symbol at x = 0
+        return (checks.array("symbols", symbols) - mean) * self.clip / (self.plus_max - self.plus_min)
+
+
+@dataclass(frozen=True)
+class Ternarize(_Ternary):
+    """sign(x) with probability |x|/B, else 0: TernGrad without its scaling factor, which would tell the magnitude.
+
+    Paper: fdp, Definition 7, Example 4 and Remark 8: (0, c/B)-DP.
+    Printed: an output of 0 is perfectly private.   Used: P(0 | 0)/P(0 | c) = 1/(1 − c/B); δ = c/B comes from ±1.
+    Args: clip — c;  scale_b — B > c.
+    """
+
+    clip: float
+    scale_b: float
+
+    def __post_init__(self):
+        clip_below(self.clip, "scale_b", self.scale_b)
+
+    def probs(self, values):
+        values = self._inputs(values)
+        return np.maximum(values, 0.0) / self.scale_b, np.abs(values) / self.scale_b
+
+    def decode(self, symbols):
+        """B times the symbol: unbiased."""
+        return self.scale_b * checks.array("symbols", symbols)
