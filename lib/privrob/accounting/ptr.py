@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from privrob import checks
-from privrob.accounting import gdp, laplace_gaussian, pairs, rdp, subsample
+from privrob.accounting import gdp, laplace_gaussian, pairs, rdp, subsample, tradeoff
 from privrob.accounting.unions import Envelope, Labelled
 from privrob.kinds import Interval, Neighbouring, NotAvailable, Sampling
 
@@ -127,13 +127,9 @@ class Settings:
         return epsilon(delta, settings=self, sample_rate=1.0, neighbouring="add_remove")
 
     def tradeoff(self, type1, *, neighbouring, sampling):
-        """Smallest type-II error at each type-I error: the smaller of the cases', each exact to about 1e-12."""
+        """Smallest type-II error at each type-I error: the smaller of the cases'."""
         _unsampled(neighbouring, sampling)
-        alpha = checks.array("type1", type1)
-        if not ((alpha >= 0) & (alpha <= 1)).all():
-            raise ValueError(f"type1 must lie in [0, 1], got type1={type1!r}")
-        curves = [_tradeoff(pair, np.ravel(alpha)) for pair in self.case_pairs().values()]
-        return np.minimum.reduce(curves).reshape(alpha.shape)[()]
+        return np.minimum.reduce([tradeoff.at(pair, type1) for pair in self.case_pairs().values()])[()]
 
     # --------------------------------------------------------------------------------------------- on a Poisson sample
 
@@ -321,27 +317,6 @@ def epsilon(delta_target, *, settings, sample_rate, neighbouring, case="both"):
             width *= 2
         ends.append(max(0.0, root + sign * width))
     return Interval(ends[0], root, ends[1])
-
-
-def _tradeoff(pair, alpha):
-    """β at each α of one pair with a loss that has no atoms, but for a constant pair: by bisection on the loss."""
-    order = np.argsort(-alpha, kind="stable")  # a larger type-I error, a lower threshold on the loss
-    low, high = np.full(alpha.size, -1e4), np.full(alpha.size, 1e4)
-    with np.errstate(divide="ignore"):
-        goal = np.log(alpha[order])
-    for _ in range(60):
-        middle = (low + high) / 2
-        _, log_q = pair.cells(np.maximum.accumulate(middle))
-        above = np.logaddexp.accumulate(log_q[:0:-1])[::-1] > goal
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    log_p, log_q = pair.cells(np.maximum.accumulate(high))
-    missed = np.exp(np.logaddexp.accumulate(log_p[:-1]))
-    used = np.exp(np.logaddexp.accumulate(log_q[:0:-1])[::-1])
-    # An atom of loss ℓ is split: what is left of α buys e^ℓ times as much power.
-    spare = np.maximum(alpha[order] - used, 0.0) * np.exp(np.minimum(high, 700.0))
-    result = np.empty_like(alpha)
-    result[order] = np.clip(missed - np.where(spare > 1e-9, spare, 0.0), 0.0, 1 - alpha[order])
-    return np.where((alpha == 0) & (pair.infinite[0] == 0), 1.0, result)
 
 
 # ---------------------------------------------------------------------------------------------------------- composition
