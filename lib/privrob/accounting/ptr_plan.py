@@ -258,3 +258,31 @@ def drawn(number, *, rng):
         settings = ptr.Settings.of(**{name: draw(*ends) for name, ends in ranges.items()})
         results.append((settings, draw(1e-6, 1.0), round(draw(1, 1e5))))
     return results
+
+
+def compared(counts, *, settings, sample_rate, delta, orders):
+    """ε at each of some numbers of steps by every accountant, a row each: what Figures 3 and 5 draw.
+
+    ``PLD`` and its lower end are certified, ``exact RDP``, ``white box`` (within its conditions), ``black box`` and
+    ``direct`` are upper bounds; ``white box, anywhere`` is the formula also outside its conditions, and no guarantee.
+
+    Paper: ptr, Figures 3 and 5.
+    Args: counts — numbers of steps;  orders — of the Rényi accountants;  the others as in :func:`spender`.
+    """
+    how = {"settings": settings, "sample_rate": sample_rate}
+    curves = {
+        "white box, anywhere": ptr_bounds.theorem_4_4(orders, form="unconditional", **how),
+        "white box": ptr_bounds.theorem_4_4(orders, **how),
+        "black box": ptr_bounds.black_box(orders, **how),
+        "exact RDP": ptr.renyi(orders, neighbouring="add_remove", **how),
+    }
+    rows = []
+    for count in counts:
+        row = {"T": count}
+        for name, curve in curves.items():
+            total = rdp.compose([curve], [count])
+            row[name] = rdp.epsilon_of(delta, orders=orders, rdp=total, conversion=_CONVERSION).epsilon
+        row["direct"] = ptr_bounds.theorem_4_2_composed(count, delta, **how)
+        found = ptr.composed_epsilon(count, delta, neighbouring="add_remove", **how)
+        rows.append(row | {"PLD": found.upper, "PLD, lower end": found.lower})
+    return rows
