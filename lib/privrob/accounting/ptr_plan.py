@@ -40,7 +40,7 @@ class Plan:
 def orders(*, settings, sample_rate, neighbouring):
     """Rényi orders for Propose-Test-Release: those of every accountant, and more where the bad branch sets in: its
     moment grows so fast in the order that the best one lies just below."""
-    tried = np.union1d(rdp.default_orders(), np.linspace(1.5, 24, 91))
+    tried = _more_orders()
     how = {"settings": settings, "sample_rate": sample_rate, "neighbouring": neighbouring}
     finer = tried
     for _ in range(4):
@@ -51,6 +51,10 @@ def orders(*, settings, sample_rate, neighbouring):
         finer = np.linspace(finer[above[0] - 1], finer[above[0]], 12)
         tried = np.union1d(tried, finer)
     return tried
+
+
+def _more_orders():
+    return np.union1d(rdp.default_orders(), np.linspace(1.5, 24, 91))
 
 
 def spender(accountant, *, settings, sample_rate, delta, neighbouring, tolerance=1e-4):
@@ -67,8 +71,9 @@ def spender(accountant, *, settings, sample_rate, delta, neighbouring, tolerance
         return _by_pairs(delta, neighbouring, tolerance, **how)
     if accountant == "direct":
         return lambda steps: _upper(ptr_bounds.theorem_4_2_composed(steps, delta, **how) if steps else 0.0)
-    tried, charged = orders(neighbouring=neighbouring, **how), 0.0
+    tried, charged = _more_orders(), 0.0
     if accountant == "rdp":
+        tried = orders(neighbouring=neighbouring, **how)
         curve = ptr.renyi(tried, neighbouring=neighbouring, **how)
     elif accountant == "hybrid":
         curve, charged = ptr_bounds.hybrid(tried, neighbouring=neighbouring, **how)
