@@ -44,7 +44,7 @@ def test_equal_steps_agree_with_the_accountant_of_the_sampled_gaussian():
     found = one.epsilon(1e-5)
     assert found.lower <= exact.upper
     assert exact.lower <= found.upper <= exact.upper * 1.002
-    assert one.epsilon(1e-5, accountant="rdp").upper == pytest.approx(0.8895, abs=2e-3)  # PEERS: three libraries
+    assert one.epsilon(1e-5, accountant="rdp").upper == pytest.approx(0.8895, abs=2e-3)  # three libraries agree
 
 
 def test_a_mixed_history_has_the_sum_of_the_curves():

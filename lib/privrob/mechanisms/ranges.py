@@ -122,7 +122,7 @@ class HeavyTailedRange:
     Paper: prime, Algorithm 14.
     Printed: each block at (ε/m, δ/m), m = 200 log(2/ζ): the blocks are disjoint, so a record moves one of them, and
         the budget is spent once, not m times. At d = 10, ε = 20 the printed split needs n ≥ 6e9 for a bin to show at
-        all, 5e6 without it (NOTES; the tests recompute the ratio).
+        all, 5e6 without it (the tests recompute the ratio).
     Used: each block at the full budget (parallel composition: the blocks are drawn without looking at the data, by
         position). A block without an answer counts as none; at least half of them must answer.
     Args: one — a block's range, with σ = 40 times the standard deviation as printed;  num_blocks — m.

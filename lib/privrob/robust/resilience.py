@@ -169,7 +169,7 @@ def distance_sensitivity(num_records, *, corruption_rate, goodness_bound):
 
     Paper: prime, Lemmas H.7 and H.12.
     Printed: 12√log(1/α)/n given R ≤ 3α√log(1/α) (12c/(n√α) for heavy tails).   Used: the above, 6(1 − α)/(1 − 6α) in
-        place of 12: more from α = 1/11 on, 4.25 times 12's need at α = 0.15 is attained (NOTES).
+        place of 12: more from α = 1/11 on, 4.25 times 12's need at α = 0.15 is attained.
     """
     s, r, k = sizes(num_records, corruption_rate)
     middle = num_records - 2 * k
