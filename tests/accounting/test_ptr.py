@@ -204,9 +204,9 @@ def test_upper_exact_and_lower_stay_in_order_on_drawn_settings():
         assert found.lower <= found.upper
         # two upper bounds need not be ordered, but none is below a lower one
         assert found.lower <= min(by_rdp, hybrid) * (1 + 1e-9)
-        if 0 < found.lower < math.inf:
+        if found.lower > 1e-2:
             worst = max(worst, found.upper / found.lower)
-    assert worst < math.inf
+    assert 1 < worst < 1.03  # grids of 2¹⁶ points, and that no history attains the envelope
 
 
 # ------------------------------------------------------------------------------------------------ the document's bounds
@@ -358,6 +358,12 @@ def test_the_hybrid_bounds_each_case_and_beats_the_exact_curve_where_the_bad_bra
     orders = ptr_plan.orders(settings=MNIST, sample_rate=RATE, **HOW)
     curve = ptr.renyi(orders, settings=MNIST, sample_rate=RATE, **HOW)
     exact = rdp.epsilon_of(1e-5, orders=orders, rdp=5000 * curve, conversion="balle2020").epsilon
+    tight = ptr.composed_epsilon(5000, 1e-5, settings=MNIST, sample_rate=RATE, **HOW).lower
+    ways = [
+        ptr_bounds.hybrid_epsilon(5000, 1e-5, settings=MNIST, sample_rate=RATE, conversion=way, **HOW).upper
+        for way in ("optimal", "balle2020", "classic")
+    ]
+    assert tight < ways[0] <= ways[1] <= ways[2]
     assert ptr_bounds.hybrid_epsilon(5000, 1e-5, settings=MNIST, sample_rate=RATE, **HOW).upper < 0.95 * exact
     assert (
         ptr_bounds.hybrid_epsilon(10**7, 1e-5, settings=Settings(1.1, 0.55, 1.0, 1e-6), sample_rate=0.1, **HOW).upper
@@ -456,5 +462,5 @@ def test_other_bad_arguments_are_named():
         ptr.renyi([2.0], settings=MNIST, sample_rate=1.5, **HOW)
     with pytest.raises(ValueError, match="case must be one of"):
         ptr.renyi([2.0], settings=MNIST, sample_rate=0.1, case="best", **HOW)
-    with pytest.raises(ValueError, match="'optimal' needs measures of mass 1"):
-        ptr_bounds.hybrid_epsilon(5, 1e-5, settings=MNIST, sample_rate=0.1, conversion="optimal", **HOW)
+    with pytest.raises(ValueError, match="conversion must be one of"):
+        ptr_bounds.hybrid_epsilon(5, 1e-5, settings=MNIST, sample_rate=0.1, conversion="best", **HOW)

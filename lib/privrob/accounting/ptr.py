@@ -27,6 +27,7 @@ from scipy.optimize import brentq
 
 from privrob import checks
 from privrob.accounting import gdp, laplace_gaussian, pairs, rdp, subsample, tradeoff
+from privrob.accounting.logspace import log1mexp
 from privrob.accounting.unions import Envelope, Labelled
 from privrob.kinds import Interval, Neighbouring, NotAvailable, Sampling
 
@@ -152,12 +153,13 @@ def _gaussian(noise_multiplier):
 
 
 def _unsampled(neighbouring, sampling):
-    _directions(neighbouring)
+    directions(neighbouring)
     if Sampling.of(sampling) is not Sampling.NONE:
         raise NotAvailable("Propose-Test-Release states its guarantee without sampling; wrap it in PoissonSampled")
 
 
-def _directions(neighbouring):
+def directions(neighbouring):
+    """The directions that a relation asks for, ``remove`` first; "replace" is refused."""
     neighbouring = Neighbouring.of(neighbouring)
     if neighbouring is Neighbouring.REPLACE:
         raise NotAvailable(
@@ -196,10 +198,10 @@ def renyi(orders, *, settings, sample_rate, neighbouring, case="both"):
         case — ``test_fails``, ``bounded`` or ``both``.
     Returns: nats, shape (k,). Of ``both``, the larger case: tight for one step; for a composition an upper bound.
     """
-    orders, q, directions = checks.orders(orders), _rate(sample_rate), _directions(neighbouring)
+    orders, q, ways = checks.orders(orders), _rate(sample_rate), directions(neighbouring)
     if q == 0:
         return np.zeros_like(orders)
-    direction = "remove" if q == 1 else directions[0]
+    direction = "remove" if q == 1 else ways[0]
     curves = [
         {"test_fails": _test_fails, "bounded": _bounded}[name](orders, settings, q, direction) for name in _cases(case)
     ]
@@ -218,10 +220,7 @@ def _test_fails(orders, settings, q, direction):
 def _log_excess_of(curve, s):
     """log((e^{sρ} − 1)/s)."""
     with np.errstate(divide="ignore"):
-        gain = s * curve
-        return np.where(gain > 1e-3, gain + np.log(-np.expm1(-gain)), np.log(np.expm1(np.minimum(gain, 1.0)))) - np.log(
-            s
-        )
+        return s * curve + log1mexp(-s * curve) - np.log(s)
 
 
 def _bounded(orders, settings, q, direction):
@@ -255,8 +254,8 @@ def delta(epsilon, *, settings, sample_rate, neighbouring, case="both"):
     Args: epsilon — at least 0;  the others as in :func:`renyi`.
     """
     epsilon, q = checks.nonnegative("epsilon", epsilon), _rate(sample_rate)
-    found, directions = [0.0], _directions(neighbouring)
-    for direction in directions if q < 1 else directions[:1]:  # without sampling, both are the same
+    found, ways = [0.0], directions(neighbouring)
+    for direction in ways if q < 1 else ways[:1]:  # without sampling, both are the same
         share, inner = _unsampled_profile(epsilon, q, direction)
         if share > 0 and inner < math.inf:
             found += [share * _profile(inner, settings, name) for name in _cases(case)]
@@ -300,7 +299,7 @@ def epsilon(delta_target, *, settings, sample_rate, neighbouring, case="both"):
     if delta(0.0, **how) <= goal:
         return Interval.exact(0.0)
     if goal == 0:
-        q, only_add = _rate(sample_rate), _directions(neighbouring) == ("add",)
+        q, only_add = _rate(sample_rate), directions(neighbouring) == ("add",)
         return Interval.exact(-math.log1p(-q) if only_add and q < 1 else math.inf)
 
     def miss(x):  # nearly straight in ε
@@ -326,7 +325,7 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
     """ε of T steps at δ, between two certified ends, from privacy-loss distributions.
 
     Above: the pair that dominates both cases, composed. Below: the better of the two cases, each composed alone, which
-    data sets of SUM and TSUM attain. So the interval is about the mechanism itself, not about a bound on it.
+    data sets of SUM and TSUM attain (where σ₂/τ ≤ σ₁). So the interval is about the mechanism, not about a bound on it.
 
     Paper: ptr, Figures 3 and 5 (tight).
     Args: num_steps — T, at least 0;  delta — in [1e-200, 1);  settings, sample_rate, neighbouring — as in
@@ -335,14 +334,14 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
     """
     num_steps, q = checks.integer("num_steps", num_steps, low=0), _rate(sample_rate)
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
-    directions = _directions(neighbouring)
+    ways = directions(neighbouring)
     if q == 0 or num_steps == 0:
         return Interval.exact(0.0)
     if num_steps == 1:
         return epsilon(delta, settings=settings, sample_rate=q, neighbouring=neighbouring)
     cases, compose = settings.case_pairs(), lambda pair: pairs.compose([(pair, num_steps)], delta=delta, points=points)
     each, whole = {}, {}
-    for direction in directions if q < 1 else ("remove",):
+    for direction in ways if q < 1 else ("remove",):
         each[direction] = {name: pair.sampled(q, neighbouring=direction) for name, pair in cases.items()}
         whole[direction] = compose(Envelope(tuple(each[direction].values())))
     upper, lower = max(answer.upper for answer in whole.values()), 0.0
@@ -350,7 +349,7 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
         for name in ("bounded", "test_fails"):
             if lower < whole[direction].upper * (1 - 1e-4):  # mostly the first is all there is to it
                 lower = max(lower, compose(each[direction][name]).lower)
-    if directions == ("add",) and q < 1:  # no step's loss is larger than −log(1 − q)
+    if ways == ("add",) and q < 1:  # no step's loss is larger than −log(1 − q)
         upper = min(upper, -num_steps * math.log1p(-q))
     lower = min(lower, upper)
     return Interval(lower, min(max(lower, *(answer.estimate for answer in whole.values())), upper), upper)

@@ -15,7 +15,7 @@ from privrob import checks
 from privrob.accounting import compose, gdp, ptr, rdp, subsample
 from privrob.accounting.logspace import log_power_excess_over_ratio, log_sampled_ratio
 from privrob.accounting.quadrature import log_integral
-from privrob.kinds import Interval, Neighbouring
+from privrob.kinds import Interval
 
 DIRECT_FORMS = ("sound", "classic", "as_printed")
 LEAST_NOISE = 4.0  # noise multiplier that Lemma A.1 asks for
@@ -284,28 +284,26 @@ def hybrid(orders, *, settings, sample_rate, neighbouring):
     r"""(Rényi curve, δ a step) where the bad branch is charged to δ: better than Theorem 4.3 where σ₂ is small.
 
     The claim: T steps are :math:`(\varepsilon, \delta + 1 - (1 - q\delta_0)^T)`-DP for every (ε, δ) that T times the
-    curve gives by a conversion through :math:`E[(L - e^\varepsilon)_+] \le c\,E[L^a]` (``classic``, ``balle2020``).
+    curve gives.
 
-    Proof. ``remove``, both local sensitivities above τ: the output with the record is :math:`M' = M'_0 + \delta_0 q
-    Q_b`, where Q_b is the bad branch with the record drawn. An event has at most the mass δ₀q under the second part, at
-    every step and after any history, so that T steps lose at most :math:`1 - (1 - q\delta_0)^T` to it. What is left
-    has the ratio 1 − q to the output without the record on the bad branch, and that of a sampled Gaussian with σ₁
-    otherwise: its moment is at most the larger of 1 and the sampled Gaussian's, which is at most that of ``bounded``.
-    The conversions hold for measures of less than mass 1, as they bound :math:`(L - e^\varepsilon)_+` by
-    :math:`c L^a` point by point. ``add``: nothing is charged below q = 1, as the loss is at most −log(1 − q); the exact
-    moment of both cases is taken. ∎
+    Proof. ``remove``, both local sensitivities above τ: with the record, the bad branch is entered with probability δ₀
+    and the record drawn with q. Put in place of :math:`M'` the law N that then answers as if the record had not been
+    drawn: a distribution, which M' is coupled to so that they differ with probability δ₀q at most, at every step and
+    after any history; T steps differ with probability :math:`1 - (1 - q\delta_0)^T` at most. N has the ratio 1 to the
+    output without the record on the bad branch, and that of a sampled Gaussian with σ₁ otherwise: its moment is at most
+    the sampled Gaussian's, which is at most that of ``bounded``. ``add``: nothing is charged below q = 1, as the loss
+    is at most −log(1 − q); the exact moment of both cases is taken. ∎
 
     Args: orders, settings, sample_rate, neighbouring — as in :func:`privrob.accounting.ptr.renyi`.
     Returns: (nats of shape (k,), δ₀ q).
     """
     q = checks.probability("sample_rate", sample_rate, hint="pass batch_size / num_records")
     how = {"settings": settings, "sample_rate": q}
-    ptr._directions(neighbouring)
-    relation, curves = Neighbouring.of(neighbouring), []
-    if relation is not Neighbouring.ADD or q == 1:
+    ways, curves = ptr.directions(neighbouring), []
+    if "remove" in ways or q == 1:
         curves.append(ptr.renyi(orders, neighbouring="remove", case="bounded", **how))
-    if relation is not Neighbouring.REMOVE and q < 1:  # the bounded case costs no more than in the other direction
-        case = "both" if relation is Neighbouring.ADD else "test_fails"
+    if "add" in ways and q < 1:  # where both are asked for, its bounded case costs no more than the other's
+        case = "test_fails" if "remove" in ways else "both"
         curves.append(ptr.renyi(orders, neighbouring="add", case=case, **how))
     return np.maximum.reduce(curves), q * settings.test_failure
 
@@ -313,10 +311,9 @@ def hybrid(orders, *, settings, sample_rate, neighbouring):
 def hybrid_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, orders=None, conversion="balle2020"):
     """ε of T steps at δ by :func:`hybrid`; infinite where the bad branches alone may exceed δ.
 
-    Args: conversion — ``classic`` or ``balle2020``.
+    Args: orders — None: those of every accountant;  conversion — one of :data:`privrob.accounting.rdp.CONVERSIONS`.
     Returns: :class:`Interval` whose lower end is 0.
     """
-    checks.choice("conversion", conversion, ["classic", "balle2020"], hint="'optimal' needs measures of mass 1")
     num_steps = checks.integer("num_steps", num_steps, low=0)
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
     orders = rdp.default_orders() if orders is None else checks.orders(orders)

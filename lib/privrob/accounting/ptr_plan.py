@@ -5,7 +5,6 @@ Every answer keeps within the budget by the accountant that was asked, and says 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from dataclasses import dataclass
@@ -35,6 +34,9 @@ class Plan:
     accountant: str
     neighbouring: str
     tuning_counted: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "neighbouring", Neighbouring.of(self.neighbouring).value)
 
 
 def orders(*, settings, sample_rate, neighbouring):
@@ -66,7 +68,7 @@ def spender(accountant, *, settings, sample_rate, delta, neighbouring, tolerance
     checks.choice("accountant", accountant, ACCOUNTANTS)
     delta = checks.probability("delta", delta, allow_one=False)
     how = {"settings": settings, "sample_rate": checks.probability("sample_rate", sample_rate)}
-    ptr._directions(neighbouring)
+    ptr.directions(neighbouring)
     if accountant == "pld":
         return _by_pairs(delta, neighbouring, tolerance, **how)
     if accountant == "direct":
@@ -99,7 +101,7 @@ def _upper(epsilon):
 def _by_pairs(delta, neighbouring, tolerance, *, settings, sample_rate):
     """The upper ends alone, from one set of pairs."""
     cases = settings.case_pairs().values()
-    relations = ptr._directions(neighbouring) if sample_rate < 1 else ("remove",)
+    relations = ptr.directions(neighbouring) if sample_rate < 1 else ("remove",)
     wholes = [Envelope(tuple(pair.sampled(sample_rate, neighbouring=d) for pair in cases)) for d in relations]
 
     def spent(steps):
@@ -127,12 +129,11 @@ def num_steps_for(epsilon, *, delta, settings, sample_rate, neighbouring, accoun
         start = calibrate.most_steps(lambda t: by_hybrid(t).upper, target, told)
         first = spender("pld", neighbouring="remove" if neighbouring != "add" else "add", **how)
         start = calibrate.most_steps(lambda t: first(t).upper, target, told, round(1.15 * start))
-        if spent(start).upper <= target:
-            return Plan(
-                settings, q, start, spent(start), target, delta, accountant, Neighbouring.of(neighbouring).value
-            )
+        found = spent(start)
+        if found.upper <= target:
+            return Plan(settings, q, start, found, target, delta, accountant, neighbouring)
     steps = calibrate.most_steps(lambda t: spent(t).upper, target, told, start)
-    return Plan(settings, q, steps, spent(steps), target, delta, accountant, Neighbouring.of(neighbouring).value)
+    return Plan(settings, q, steps, spent(steps), target, delta, accountant, neighbouring)
 
 
 def noise_multiplier_for(
@@ -179,9 +180,7 @@ def noise_multiplier_for(
     start = 1 / math.sqrt(spare) if spare > 0 else 4 * plain + 1.0
     noise = calibrate.least_noise(lambda noise: spent(noise).upper, target, start, tolerance)
     result = spent(noise)
-    return Plan(
-        settings_at(noise), sample_rate, num_steps, result, target, delta, "pld", Neighbouring.of(neighbouring).value
-    )
+    return Plan(settings_at(noise), sample_rate, num_steps, result, target, delta, "pld", neighbouring)
 
 
 def sensitivity_bound_for(
@@ -202,7 +201,7 @@ def sensitivity_bound_for(
         settings = ptr.Settings.of(sensitivity_bound=math.exp(log_bound), **rest)
         how = {"settings": settings, "sample_rate": sample_rate, "delta": delta, "neighbouring": neighbouring}
         spent = spender("pld", **how)(num_steps)
-        return Plan(settings, sample_rate, num_steps, spent, target, delta, "pld", Neighbouring.of(neighbouring).value)
+        return Plan(settings, sample_rate, num_steps, spent, target, delta, "pld", neighbouring)
 
     low, high, best = math.log(1e-6), 0.0, plan(0.0)
     if best.epsilon.upper > target:
@@ -226,11 +225,6 @@ def gaussian_equivalent(plan):
         raise ValueError("plan must have at least one step, got num_steps=0: its budget pays for none")
     how = {"delta": plan.delta, "sample_rate": plan.sample_rate, "num_steps": plan.num_steps}
     return calibrate.noise_multiplier_for(plan.epsilon.upper, neighbouring=plan.neighbouring, **how)
-
-
-def with_settings(plan, **changes):
-    """The plan's settings with some of them changed."""
-    return dataclasses.replace(plan.settings, **changes)
 
 
 def _budget(epsilon, delta):
