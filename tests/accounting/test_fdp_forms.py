@@ -130,11 +130,23 @@ def test_more_trials_of_noise_are_more_private():
 def test_the_binomial_mechanism_is_the_infimum_over_all_success_probabilities(low, high):
     probs = np.linspace(low, high, 6)
     for trials in (1, 3, 16, 60):
-        masses = [noise_masses(trials, p, 0, trials + 1) for p in probs]
-        curves = [best_test(a, b) for i, a in enumerate(masses) for j, b in enumerate(masses) if i != j]
+        logs = [stats.binom.logpmf(np.arange(trials + 1), trials, p) for p in probs]  # (1e-6)^60 is no float
+        curves = [Tradeoff.of_logs(a, b)(ALPHA) for i, a in enumerate(logs) for j, b in enumerate(logs) if i != j]
         got = forms.theorem_3(ALPHA, num_trials=trials, p_min=low, p_max=high)
         assert got == pytest.approx(np.min(curves, axis=0), abs=1e-12)
     assert forms.theorem_3(0.3, num_trials=5, p_min=0.4, p_max=0.4) == pytest.approx(0.7, abs=1e-15)
+
+
+@pytest.mark.paper("fdp", "Theorem 2")
+@pytest.mark.paper("fdp", "Theorem 3")
+def test_masses_below_the_smallest_float_still_count_at_zero():
+    """Inputs so far apart that no common output has a mass that float64 can hold: f(0) is not 0 for all that."""
+    noise = forms.theorem_2([0.0, 1e-9], num_trials=10**4, success_prob=0.5, max_value=6000)
+    assert noise == pytest.approx([stats.binom.cdf(4000, 10**4, 0.5), 0.0], rel=1e-10)
+    assert forms.theorem_2([0.0, 0.3], num_trials=40, success_prob=1e-300, max_value=3) == pytest.approx([0, 0], abs=0)
+    how = {"num_trials": 10**4, "p_min": 1e-4, "p_max": 1 - 1e-4}
+    assert list(forms.theorem_3([0.0, 1e-9], **how)) == [1.0, 0.0]
+    assert forms.theorem_3(0.0, num_trials=3, p_min=0.2, p_max=1.0) == pytest.approx(0.008, rel=1e-13)
 
 
 @pytest.mark.paper("fdp", "Theorem 4")

@@ -43,21 +43,24 @@ def theorem_1(type1, p, q):
     return (_falling if falls else _rising)(alpha, p, q)
 
 
-def _falling(alpha, p, q):
-    """β⁺ of Theorem 1."""
+def _falling(alpha, p, q, at_zero=None):
+    """β⁺ of Theorem 1. ``at_zero`` — its value at α = 0, for masses that are positive and too small for float64."""
     p, q = np.asarray(p, dtype=np.longdouble), np.asarray(q, dtype=np.longdouble)
     both = np.flatnonzero((p > 0) & (q > 0))
+    if both.size == 0:  # what both can give is below 1e-308
+        return np.where(alpha > 0, 0.0, at_zero or 0.0)[()]
     at_least_y = np.cumsum(q[::-1])[::-1]
     at_most_x = np.cumsum(p)
     first, last = both[0], both[-1]
     k = np.clip(np.searchsorted(at_most_x, alpha, side="left"), first, last)
     value = at_least_y[k] + q[k] / p[k] * (at_most_x[k] - p[k] - alpha)
-    return np.where(alpha > at_most_x[last], 0.0, np.maximum(value, 0.0)).astype(np.float64)[()]
+    value = np.where(alpha > at_most_x[last], 0.0, np.maximum(value, 0.0)).astype(np.float64)
+    return np.where((alpha > 0) | (at_zero is None), value, at_zero or 0.0)[()]
 
 
-def _rising(alpha, p, q):
+def _rising(alpha, p, q, at_zero=None):
     """β⁻ of Theorem 1."""
-    return _falling(alpha, p[::-1], q[::-1])
+    return _falling(alpha, p[::-1], q[::-1], at_zero)
 
 
 def theorem_2(type1, *, num_trials, success_prob, max_value):
@@ -81,7 +84,8 @@ def theorem_2(type1, *, num_trials, success_prob, max_value):
     if shift > trials or (shift and prob in (0.0, 1.0)):
         return np.zeros_like(alpha)[()]
     low, high = np.concatenate([masses, nothing]), np.concatenate([nothing, masses])
-    return np.minimum(_falling(alpha, high, low), _rising(alpha, low, high))
+    free = masses[shift:].sum(), masses[: trials - shift + 1].sum()  # P(Z ≥ l), P(Z ≤ M − l)
+    return np.minimum(_falling(alpha, high, low, free[0]), _rising(alpha, low, high, free[1]))
 
 
 def theorem_3(type1, *, num_trials, p_min, p_max):
@@ -96,7 +100,8 @@ def theorem_3(type1, *, num_trials, p_min, p_max):
     most, least = (np.exp(log_binomial(trials, p)) for p in (high, low))
     if low == 0 and high == 1:
         return np.zeros_like(alpha)[()]
-    return np.minimum(_falling(alpha, most, least), _rising(alpha, least, most))
+    free = 1.0 if high < 1 else least[-1], 1.0 if low > 0 else most[0]
+    return np.minimum(_falling(alpha, most, least, free[0]), _rising(alpha, least, most, free[1]))
 
 
 def theorem_4(type1, *, zero_prob, p_min, p_max):

@@ -47,10 +47,15 @@ class BinomialNoise(Finite):
     def worst_inputs(self):
         return ((0, self.max_value),)
 
+    @cached_property
+    def _noise_logs(self):
+        """Log masses of the noise alone, which every input shares."""
+        return log_binomial(self.num_trials, self.success_prob)
+
     def log_masses(self, value):
         logs = np.full(len(self.symbols), -np.inf)
         start = int(self._inputs(value))
-        logs[start : start + self.num_trials + 1] = log_binomial(self.num_trials, self.success_prob)
+        logs[start : start + self.num_trials + 1] = self._noise_logs
         return logs
 
     def _inputs(self, data):
