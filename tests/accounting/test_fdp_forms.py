@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from privrob.accounting import fdp_forms as forms
-from privrob.accounting import gdp, tradeoff_least
+from privrob.accounting import gdp, tradeoff_least, tradeoff_oracle
 from privrob.accounting.tradeoff import Tradeoff
 from privrob.mechanisms.binomial import BinomialNoise
 
@@ -56,6 +56,29 @@ def test_ends_of_the_closed_form():
 
 
 @pytest.mark.paper("fdp", "Theorem 1")
+def test_the_ranges_say_which_part_it_is_where_the_ratio_is_level():
+    p, q = np.array([0.0, 0.25, 0.25, 0.5]), np.array([0.5, 0.25, 0.25, 0.0])
+    for null, other in ((p, q), (p[::-1], q[::-1]), (q, p)):  # parts (1), (2) and (2)
+        assert forms.theorem_1(ALPHA, null, other) == pytest.approx(best_test(null, other), abs=1e-13)
+    with pytest.raises(ValueError, match="monotone"):  # the ratio falls, and the null alone stands left of it
+        forms.theorem_1(0.3, [0.2, 0.5, 0.3], [0.0, 0.8, 0.2])
+
+
+@pytest.mark.paper("fdp", "Theorem 1")
+def test_drawn_pairs_agree_with_exact_arithmetic_at_breakpoints():
+    rng = np.random.default_rng(8)
+    for trial in range(80):
+        p, q = tradeoff_oracle.monotone_pair(rng, largest=8)
+        p, q = (p[::-1], q[::-1]) if trial % 2 else (p, q)
+        knots = np.concatenate([np.cumsum(p), np.cumsum(p[::-1])]).clip(0, 1)
+        alpha = np.unique(np.concatenate([ALPHA[::20], knots, np.nextafter(knots, 0)]))
+        want = tradeoff_oracle.type2(alpha, tradeoff_oracle.law(p), tradeoff_oracle.law(q))
+        assert forms.theorem_1(alpha, p, q) == pytest.approx(want, abs=1e-12)
+        assert best_test(p, q, alpha) == pytest.approx(want, abs=1e-12)
+
+
+@pytest.mark.paper("fdp", "Theorem 1")
+@pytest.mark.paper("fdp", "Figure 6")
 def test_the_interval_of_8_as_printed_leaves_a_gap_and_the_one_of_29_does_not():
     """(P(X > k), P(X <= k)] is empty wherever P(X > k) >= P(X <= k); (P(X > k), P(X >= k)] tiles [0, 1]."""
     p = np.array([0.6, 0.3, 0.1])
@@ -63,6 +86,8 @@ def test_the_interval_of_8_as_printed_leaves_a_gap_and_the_one_of_29_does_not():
     assert at_least - beyond == pytest.approx(p, abs=1e-15)
     assert (at_most - beyond)[-1] > p[-1] + 0.5  # the printed piece for k = 2 covers (0, 1]: more than one β at an α
     q = np.array([0.1, 0.3, 0.6])
+    assert forms.equation_8_values(0.5, p, q) == pytest.approx([0.1 - 0.1 / 6, 0.0, -2.0], abs=1e-12)
+    assert forms.equation_8_values(0.95, p, q) == pytest.approx([1 - 0.95 * 6], abs=1e-12)
     assert forms.theorem_1(0.05, p, q) == pytest.approx(1 - 6 * 0.05, abs=1e-12)
     assert forms.theorem_1(0.5, p, q) == pytest.approx(0.1 + 0.1 / 0.6 * (0.4 - 0.5), abs=1e-12)
 

@@ -34,12 +34,13 @@ def theorem_1(type1, p, q):
     both = np.flatnonzero((p > 0) & (q > 0))
     if both.size == 0:
         return np.zeros_like(alpha)[()]
-    ratio = q[both] / p[both]
-    common = np.append(both, [both[-1] + 1])
-    falls = ratio[0] > ratio[-1] or (ratio.size == 1 and not (q[common[-1] :].any() or p[: both[0]].any()))
-    steps = np.diff(ratio) if falls else -np.diff(ratio)
-    if (steps > 1e-12 * np.maximum(ratio[1:], ratio[:-1])).any() or np.diff(both).max(initial=1) > 1:
+    ratio, first, last = q[both] / p[both], both[0], both[-1]
+    tails = [bool(q[:first].any() or p[last + 1 :].any()), bool(p[:first].any() or q[last + 1 :].any())]
+    steps, slack = np.diff(ratio), 1e-12 * np.maximum(ratio[1:], ratio[:-1])
+    fits = [bool((sign * steps <= slack).all()) and not tails[side] for side, sign in ((1, 1), (0, -1))]
+    if not any(fits) or last - first >= both.size:
         raise ValueError("p and q must have a ratio that is monotone on one stretch; Tradeoff takes any two")
+    falls = fits[0] and (not fits[1] or ratio[0] >= ratio[-1])
     return (_falling if falls else _rising)(alpha, p, q)
 
 
@@ -63,6 +64,20 @@ def _rising(alpha, p, q, at_zero=None):
     return _falling(alpha, p[::-1], q[::-1], at_zero)
 
 
+def equation_8_values(alpha, p, q):
+    """Values of all pieces of Equation 8 whose interval holds α, with the interval as printed: (P(X > k), P(X ≤ k)].
+
+    Paper: fdp, Theorem 1 (8).
+    Printed: these, of which there may be none or several, some negative.   Used: :func:`theorem_1`.
+    Args: p, q — as of :func:`theorem_1`, with a ratio that rises;  alpha — one number.
+    """
+    p, q = checks.array("p", p, ndim=1), checks.array("q", q, ndim=1)
+    at_most = np.cumsum(p)
+    beyond = np.append(np.cumsum(p[::-1])[::-1][1:], 0.0)
+    ks = np.flatnonzero((p > 0) & (q > 0) & (beyond < alpha) & (alpha <= at_most))
+    return [float(q[: k + 1].sum() + q[k] / p[k] * (beyond[k] - alpha)) for k in ks]
+
+
 def theorem_2(type1, *, num_trials, success_prob, max_value):
     r"""Binomial noise on an integer in 0 … l: the infimum over inputs, at :math:`|x - x'| = l`.
 
@@ -71,7 +86,7 @@ def theorem_2(type1, *, num_trials, success_prob, max_value):
 
     and β⁻ mirrored; the smaller of both.
 
-    Paper: fdp, Theorem 2 (9)–(11); Remark 4.
+    Paper: fdp, Theorem 2 (9)–(11); Remark 4; Figure 2.
     Printed: f is a trade-off function; p = 1/2 maximises both β; some (ε, δ) exist as long as M > l.   Used: the
     pointwise bound (its hull is :func:`tradeoff_least.minimum`); p = 1/2 makes both equal and maximises neither; M = l
     works too.

@@ -18,7 +18,10 @@ _SAME = 1e-12  # relative: knots as close as this are one
 
 
 def pointwise(curves, type1):
-    """The smallest value of several curves at each type-I error: what is attained, convex or not."""
+    """The smallest value of several curves at each type-I error: what is attained, convex or not.
+
+    Paper: fdp, Definition 3 and Remark 2 (the infimum over neighbours).
+    """
     return reduce(np.minimum, [curve(type1) for curve in _checked(curves)])
 
 

@@ -1,18 +1,22 @@
-r"""Trade-off functions by the Neyman–Pearson lemma in exact arithmetic: an independent check of everything in float64.
+r"""Trade-off functions by other means: Neyman–Pearson in exact arithmetic, a linear programme, all sets of outputs.
 
+They check what is computed in float64. Nothing of :mod:`privrob.accounting.tradeoff` or of the closed forms is used
+here: no logarithms, no order of the outcomes, no formula for a tail. It is slow, and takes a curve one α at a time.
 A law is a dict from outcomes to weights, all :class:`~fractions.Fraction` or all :class:`~decimal.Decimal`, of any
-positive sum. Nothing of :mod:`privrob.accounting.tradeoff` or of the closed forms is used here: no logarithms, no
-order of the outcomes, no formula for a tail. It is slow, and takes a curve one α at a time.
+positive sum.
 """
 
 from __future__ import annotations
 
 import decimal
+import itertools
+import math
 from bisect import bisect_right
 from fractions import Fraction
 from itertools import accumulate
 
 import numpy as np
+from scipy import optimize
 
 from privrob import checks
 
@@ -54,6 +58,20 @@ def binomial(trials, success_prob):
 def shifted(outcomes, shift):
     """The law of an outcome plus an integer."""
     return {k + shift: weight for k, weight in outcomes.items()}
+
+
+def monotone_pair(rng, *, largest):
+    """Two drawn pmfs (p, q) on 0, 1, … whose ratio q/p falls, with the ranges that part (1) of Theorem 1 allows: outcomes
+    of q alone to the left and of p alone to the right, if any; ratios all equal, ordinary, or from e^-90 to e^90.
+
+    Args: largest — number of outcomes that both have, at most.
+    """
+    left, right, size = *rng.integers(0, 3, 2), int(rng.integers(1, largest + 1))
+    common = rng.dirichlet(np.ones(size))
+    ratio = np.exp(np.sort(rng.normal(0, rng.choice([0.0, 1.0, 30.0]), size))[::-1])
+    p = np.concatenate([np.zeros(left), common, rng.uniform(0, 0.5, right)])
+    q = np.concatenate([rng.uniform(0, 0.5, left), common * ratio / (common @ ratio), np.zeros(right)])
+    return p / p.sum(), q / q.sum()
 
 
 def type2(type1, null, other):
@@ -100,3 +118,37 @@ def noise(type1, *, num_trials, success_prob, max_value):
         for beta, kept in zip(found, (range(shift, num_trials + 1), range(num_trials - shift + 1))):
             beta[alpha == 0] = float(sum(weight for k, weight in low.items() if k in kept) / total)
     return tuple(found)
+
+
+def best_of_all_tests(p, q, alpha):
+    """(β, φ): a linear programme over all tests φ in [0, 1]ⁿ with E_P φ ≤ α, which knows of no threshold.
+
+    Paper: fdp, Definition 2.
+    """
+    found = optimize.linprog(-np.asarray(q), A_ub=[p], b_ub=[alpha], bounds=(0, 1))
+    return 1 + found.fun, found.x
+
+
+def threshold_test(p, q, *, threshold, at_threshold):
+    """The test φ of Lemma 3: 1 where q/p is above a threshold h, γ where it equals h (to 1e-12), 0 below and where
+    neither has mass.
+
+    Paper: fdp, Lemma 3 (30); Figures 1, 5 and 6 (γ from 0 to 1 at the ratio of each outcome of P).
+    Printed: most powerful at its level, for every h and γ.   Used: γ = 1 at h = ∞, where rejecting costs nothing.
+    """
+    p, q = (checks.array(name, law, ndim=1) for name, law in (("p", p), ("q", q)))
+    ratio = np.divide(q, p, out=np.full(p.size, np.inf), where=p > 0)
+    same = (ratio == threshold) | np.isclose(ratio, threshold, rtol=1e-12, atol=0.0)
+    test = np.where(same, checks.probability("at_threshold", at_threshold), ratio > threshold)
+    return np.where((p > 0) | (q > 0), test, 0.0)
+
+
+def delta_by_sets(p, q, epsilon):
+    """The largest P(O) − e^ε Q(O) or Q(O) − e^ε P(O) over all 2ⁿ sets O of outputs.
+
+    Paper: fdp, Definition 1 (1).
+    """
+    p, q = (checks.array(name, law, ndim=1) for name, law in (("p", p), ("q", q)))
+    sets = np.array(list(itertools.product([0, 1], repeat=p.size)))
+    first, second, factor = sets @ p, sets @ q, math.exp(checks.nonnegative("epsilon", epsilon))
+    return float(max(np.max(first - factor * second), np.max(second - factor * first)))
