@@ -46,8 +46,21 @@ def test_values_by_hand():
 @pytest.mark.paper("fdp", "Corollary 1")
 @pytest.mark.parametrize(
     ("trials", "prob", "top"),
-    [(1, 0.5, 1), (1, 0.3, 2), (7, 0.0, 2), (7, 1.0, 2), (40, 1e-300, 3), (40, 1 - 1e-16, 3), (6, 0.3, 9), (6, 0.3, 6)]
-    + [(500, 0.5, 8), (10**6, 0.5, 8), (10**6, 1e-6, 1), (10**6, 0.999, 700), (10**6, 0.999, 3000)],
+    [
+        (1, 0.5, 1),
+        (1, 0.3, 2),
+        (7, 0.0, 2),
+        (7, 1.0, 2),
+        (40, 1e-300, 3),
+        (40, 1 - 1e-16, 3),
+        (6, 0.3, 9),
+        (6, 0.3, 6),
+        (500, 0.5, 8),
+        (10**6, 0.5, 8),
+        (10**6, 1e-6, 1),
+        (10**6, 0.999, 700),
+        (10**6, 0.999, 3000),
+    ],
 )
 def test_noise_at_the_extremes_is_that_of_sixty_digits(trials, prob, top):
     how = {"num_trials": trials, "success_prob": prob, "max_value": top}

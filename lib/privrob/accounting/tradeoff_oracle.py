@@ -61,8 +61,8 @@ def shifted(outcomes, shift):
 
 
 def monotone_pair(rng, *, largest):
-    """Two drawn pmfs (p, q) on 0, 1, … whose ratio q/p falls, with the ranges that part (1) of Theorem 1 allows: outcomes
-    of q alone to the left and of p alone to the right, if any; ratios all equal, ordinary, or from e^-90 to e^90.
+    """Two drawn pmfs (p, q) on 0, 1, … whose ratio q/p falls, with the ranges that part (1) of Theorem 1 allows:
+    outcomes of q alone to the left and of p alone to the right; ratios all equal, ordinary, or from e^-90 to e^90.
 
     Args: largest — number of outcomes that both have, at most.
     """
