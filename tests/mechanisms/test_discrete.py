@@ -311,6 +311,17 @@ def test_zero_is_treated_alike_on_both_sides():
 # ----------------------------------------------------------------------------------------------------- on the wire
 
 
+@pytest.mark.paper("fdp", "Algorithm 4")
+def test_coordinates_of_a_vector_are_encoded_independently_each_by_its_own_number():
+    x, count = np.array([0.9, -0.4]), 200_000
+    for mechanism in (BinomialMechanism.scaled(clip=1.0, scale_b=2.0, num_trials=2), Ternary(1.0, 1.5, 2.0)):
+        sent = mechanism.release(np.tile(x, (count, 1)), rng=Streams(4, "vector").numpy("draws"))
+        place = sent - min(mechanism.symbols)
+        counts = np.bincount(3 * place[:, 0].astype(int) + place[:, 1], minlength=9)
+        law = np.outer(*(np.exp(mechanism.log_masses(v)) for v in x)).ravel()
+        assert np.abs(counts - count * law).max() < 5 * np.sqrt(count * law * (1 - law)).max()
+
+
 @pytest.mark.paper("fdp", "Theorem 6")
 @pytest.mark.paper("fdp", "Remark 10")
 def test_the_best_code_for_blocks_needs_the_entropy_and_little_more():

@@ -58,7 +58,10 @@ class Finite:
         raise NotImplementedError
 
     def release(self, data, *, rng):
-        """The encoded numbers, each by itself, the same shape."""
+        """The encoded numbers, each by itself, the same shape: of a vector, its coordinates independently.
+
+        Paper: fdp, Algorithm 4 (whose y is x, or its :class:`~privrob.mechanisms.kashin.Kashin` representation).
+        """
         raise NotImplementedError
 
     def decode(self, symbols):
