@@ -95,6 +95,23 @@ def test_no_two_vectors_in_the_l2_ball_exceed_its_mu_and_two_attain_it():
     assert (Tradeoff.of_logs(*masses)(ALPHA) >= gdp.tradeoff(ALPHA, gdp_mu=mu) - 1e-12).all()
 
 
+@pytest.mark.paper("fdp", "Remark 12")
+def test_a_bound_on_coordinates_beside_the_norm_lowers_mu_and_is_attained_by_flat_vectors():
+    scale, rng = 1.1, np.random.default_rng(11)
+    for largest in (0.2, 0.5, 0.9):
+        bound = vectors.l2_mu(clip=1.0, scale_b=scale, num_trials=1, linf_clip=largest)
+        assert bound < vectors.l2_mu(clip=1.0, scale_b=scale, num_trials=1)
+        for _ in range(8):
+            x, y = rng.normal(size=(2, 12))
+            x, y = (np.clip(v / np.linalg.norm(v), -largest, largest) for v in (x, y))
+            assert math.hypot(*(coordinate_mu(a, b, scale) for a, b in zip(x, y))) <= bound * (1 + 1e-9)
+    flat = vectors.l2_mu(clip=1.0, scale_b=scale, num_trials=1, linf_clip=0.5)  # four coordinates of 1/2
+    assert 2 * coordinate_mu(0.5, -0.5, scale) == pytest.approx(flat, rel=1e-11)
+    assert vectors.l2_mu(clip=1.0, scale_b=0.3, num_trials=1, linf_clip=0.2) > 0  # B below c
+    with pytest.raises(ValueError, match="linf_clip must"):
+        vectors.l2_mu(clip=1.0, scale_b=2.0, num_trials=1, linf_clip=0.0)
+
+
 @pytest.mark.paper("fdp", "Section 6.1")
 def test_ternary_vectors_in_the_l2_ball_have_a_mu_without_a_dimension():
     rng = np.random.default_rng(10)

@@ -18,7 +18,7 @@ from privrob.mechanisms.binomial import (
     QuantisedBinomial,
     smallest_delta,
 )
-from privrob.mechanisms.discrete import infimum
+from privrob.mechanisms.discrete import bits_of_blocks, infimum
 from privrob.mechanisms.signs import CLDP, NoisySign, Sign, StoSign
 from privrob.mechanisms.ternary import GeneralTernary, Ternarize, Ternary
 
@@ -309,6 +309,33 @@ def test_zero_is_treated_alike_on_both_sides():
 
 
 # ----------------------------------------------------------------------------------------------------- on the wire
+
+
+@pytest.mark.paper("fdp", "Algorithm 4")
+def test_coordinates_of_a_vector_are_encoded_independently_each_by_its_own_number():
+    x, count = np.array([0.9, -0.4]), 200_000
+    for mechanism in (BinomialMechanism.scaled(clip=1.0, scale_b=2.0, num_trials=2), Ternary(1.0, 1.5, 2.0)):
+        sent = mechanism.release(np.tile(x, (count, 1)), rng=Streams(4, "vector").numpy("draws"))
+        place = sent - min(mechanism.symbols)
+        counts = np.bincount(3 * place[:, 0].astype(int) + place[:, 1], minlength=9)
+        law = np.outer(*(np.exp(mechanism.log_masses(v)) for v in x)).ravel()
+        assert np.abs(counts - count * law).max() < 5 * np.sqrt(count * law * (1 - law)).max()
+
+
+@pytest.mark.paper("fdp", "Theorem 6")
+@pytest.mark.paper("fdp", "Remark 10")
+def test_the_best_code_for_blocks_needs_the_entropy_and_little_more():
+    assert bits_of_blocks([0.5, 0.25, 0.25], block=1) == 1.5
+    assert bits_of_blocks([0.4, 0.3, 0.2, 0.1], block=1) == pytest.approx(1.9, rel=1e-14)  # 1, 2, 3 and 3 bits
+    assert bits_of_blocks([1.0, 0.0], block=3) == 0.0
+    for some in (0.1, 0.5, 0.9):
+        mechanism = Ternary(1e-9, some, 1.0)
+        entropy = mechanism.bits_entropy(0.0)
+        blocks = [bits_of_blocks(np.exp(mechanism.log_masses(0.0)), block=k) for k in (1, 2, 5)]
+        assert all(entropy - 1e-12 <= bits <= entropy + 1 / k for bits, k in zip(blocks, (1, 2, 5)))
+        assert blocks[2] > some  # printed: A/B bits
+    with pytest.raises(ValueError, match="masses must"):
+        bits_of_blocks([0.5, 0.6], block=1)
 
 
 @pytest.mark.paper("fdp", "Theorem 5")

@@ -62,6 +62,40 @@ def test_ties_are_wrong_and_nobody_is_a_tie():
     assert voting.tolerated([(binomial(-0.5), 3)], binomial(-1.0), most=4) == -1
 
 
+def test_a_fair_coin_for_ties_halves_what_they_cost():
+    groups = [(binomial(0.2), 4), (voting.ternary_vote(-0.1, vote_prob=0.3), 3)]
+    ways = [voting.wrong_prob(groups, tie_share=share) for share in (0.0, 0.5, 1.0)]
+    assert ways[1] == pytest.approx((ways[0] + ways[2]) / 2, rel=1e-14)
+    assert ways[2] == voting.wrong_prob(groups) > ways[0] + 0.05
+    with pytest.raises(ValueError, match="tie_share must"):
+        voting.wrong_prob(groups, tie_share=1.5)
+
+
+def test_counting_from_a_number_that_is_known_to_be_tolerated_changes_nothing():
+    honest, attacker = [(binomial(0.3, 2), 12), (binomial(0.1, 2), 5)], binomial(-0.4, 2)
+    first = voting.tolerated(honest, attacker, most=60)
+    assert 3 < first < 30
+    assert voting.tolerated(honest, attacker, most=60, known=3) == first
+    assert voting.tolerated(honest, attacker, most=4, known=3) == 4
+    assert voting.wrong_prob([*honest, (attacker, first)]) < 0.5 <= voting.wrong_prob([*honest, (attacker, first + 1)])
+
+
+@pytest.mark.paper("fdp", "Remark 15")
+def test_attackers_who_vote_more_often_have_a_bound_by_the_same_proof():
+    how = {"scale_a": 0.15, "scale_b": 0.5, "num_users": 40}
+    honest = voting.ternary_vote(0.2, vote_prob=0.3), 40
+    for right, wrong, k in [(0.0, 1.0, 3), (0.0, 0.7, 6), (0.3, 0.6, 12), (0.9, 0.05, 30)]:
+        attack = {"wrong_margin": wrong - right, "attacker_votes": wrong + right}
+        upper = voting.ternary_bound(0.1, **how, num_attackers=k, **attack)
+        exact = voting.wrong_prob([honest, (np.array([wrong, 1 - wrong - right, right]), k)])
+        assert exact <= upper < 1
+    usual = voting.ternary_bound(0.1, **how, num_attackers=9, wrong_margin=0.1)
+    same = voting.ternary_bound(0.1, **how, num_attackers=9, wrong_margin=0.1, attacker_votes=0.3)
+    assert same == pytest.approx(usual, rel=1e-12)
+    with pytest.raises(ValueError, match="attacker_votes must"):
+        voting.ternary_bound(0.1, **how, num_attackers=3, wrong_margin=0.5, attacker_votes=0.2)
+
+
 def test_large_sums_take_the_fast_way_and_agree():
     many = voting.wrong_prob([(binomial(0.01, 16), 1500), (binomial(-0.01, 16), 700)])
     mean, variance = 16 * 800 * 0.01, 16 * 2200 * (1 - 1e-4)
@@ -231,6 +265,20 @@ def test_values_and_directions_of_figures_7_to_9():
     # Remark 10's direction in B reverses where votes are rare, which the sound form refuses
     rare = [voting.theorem_6(0.1, scale_a=0.105, scale_b=b, num_users=3, form="as_printed") for b in (1.0, 1.01)]
     assert rare[1] > rare[0]
+
+
+@pytest.mark.paper("fdp", "Figure 7")
+@pytest.mark.paper("fdp", "Figure 8")
+@pytest.mark.paper("fdp", "Figure 9")
+def test_exactly_all_but_a_few_attackers_are_tolerated_whatever_a():
+    seven = voting.share_tolerated(0.1, num_users=100, scale_b=0.5, num_trials=1)
+    assert (seven["bound"], seven["exact"]) == (pytest.approx(0.260501, abs=5e-7), 0.95)
+    assert voting.share_tolerated(-0.1, num_users=100, scale_b=1.0, num_trials=1)["bound"] == 0.0
+    found = [voting.share_tolerated(0.1, num_users=100, scale_a=a, scale_b=1.0) for a in (0.15, 0.25, 0.8)]
+    assert [f["exact"] for f in found] == [0.94, 0.94, 0.95]
+    assert found[1]["bound"] == pytest.approx(0.262935, abs=5e-7)
+    with pytest.raises(ValueError, match="num_trials must"):
+        voting.share_tolerated(0.1, num_users=100, scale_b=1.0)
 
 
 @pytest.mark.paper("fdp", "Remark 11")

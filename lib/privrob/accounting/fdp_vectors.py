@@ -56,18 +56,24 @@ def linf_mu(*, clip, scale_b, num_trials, dimension):
     return math.sqrt(dimension * trials) * 2 * _reach(clip / scale) * _UP
 
 
-def l2_mu(*, clip, scale_b, num_trials):
+def l2_mu(*, clip, scale_b, num_trials, linf_clip=None):
     r"""μ of the binomial mechanism on each coordinate of a vector with :math:`\|x\|_2 \le c`: any d.
 
     .. math:: \mu = 2 \sqrt{M}\, \Phi^{-1}\big(\tfrac{B+c}{2B}\big)
+        \quad\text{or}\quad 2 \sqrt{M}\, \tfrac{c}{\ell}\, \Phi^{-1}\big(\tfrac{B+\ell}{2B}\big)
+        \text{ where all } |x_j| \le \ell \le c
 
     With :math:`h(x) = \Phi^{-1}((1 + x/B)/2)`, odd and convex on [0, c], |h(x)| ≤ h(c)|x|/c. So
     :math:`\sum (h(x_j) - h(x'_j))^2 \le 2 \sum h(x_j)^2 + h(x'_j)^2 \le 4 h(c)^2`, which x = −x' = (c, 0, …) attains.
 
-    Paper: fdp, Remark 12 and Algorithm 5 (whose clip this is; Kashin's representation is not needed for privacy).
+    Paper: fdp, Remark 12 and Algorithm 5 (whose clip this is). Kashin's representation adds a bound ℓ on coordinates:
+    it helps where B is close to c, and lets B be below c.
+    Args: linf_clip — ℓ, if coordinates are clipped too; c if left out.
     """
-    clip, scale, trials, _ = _settings(clip, scale_b, num_trials, 1)
-    return math.sqrt(trials) * 2 * _reach(clip / scale) * _UP
+    clip = checks.positive("clip", clip, finite=True)
+    largest = clip if linf_clip is None else min(clip, checks.positive("linf_clip", linf_clip, finite=True))
+    largest, scale, trials, _ = _settings(largest, scale_b, num_trials, 1)
+    return math.sqrt(trials) * 2 * (clip / largest) * _reach(largest / scale) * _UP
 
 
 def ternary_l2_mu(*, clip, scale_a, scale_b):

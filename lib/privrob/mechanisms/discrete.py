@@ -17,6 +17,7 @@ Rules that hold for every one of them:
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from functools import cached_property
@@ -57,7 +58,10 @@ class Finite:
         raise NotImplementedError
 
     def release(self, data, *, rng):
-        """The encoded numbers, each by itself, the same shape."""
+        """The encoded numbers, each by itself, the same shape: of a vector, its coordinates independently.
+
+        Paper: fdp, Algorithm 4 (whose y is x, or its :class:`~privrob.mechanisms.kashin.Kashin` representation).
+        """
         raise NotImplementedError
 
     def decode(self, symbols):
@@ -138,6 +142,26 @@ class Finite:
         logs = self.log_masses(float(value))
         masses = np.exp(logs)
         return max(0.0, float(-(masses[masses > 0] * logs[masses > 0]).sum() / math.log(2)))
+
+
+def bits_of_blocks(masses, *, block):
+    """Bits a symbol of the best prefix code (Huffman's) for blocks of symbols: at most 1/block above the entropy.
+
+    Paper: fdp, Theorem 6, Remark 10.
+    Args: masses — probabilities of the symbols;  block — symbols encoded together; time grows as alphabet ** block.
+    """
+    masses = checks.array("masses", masses, ndim=1)
+    if (masses < 0).any() or abs(masses.sum() - 1) > 1e-9:
+        raise ValueError(f"masses must be probabilities that sum to 1, got {masses!r}")
+    block = checks.integer("block", block, low=1)
+    heap = [math.prod(word) for word in itertools.product(masses[masses > 0].tolist(), repeat=block)]
+    heapq.heapify(heap)
+    bits = 0.0  # every merge adds a bit to all words below it
+    while len(heap) > 1:
+        merged = heapq.heappop(heap) + heapq.heappop(heap)
+        bits += merged
+        heapq.heappush(heap, merged)
+    return bits / block
 
 
 def infimum(mechanism, type1, *, inputs):

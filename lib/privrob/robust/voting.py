@@ -114,10 +114,12 @@ def binomial_bound(mean, *, scale_b, num_trials, num_users, num_attackers, wrong
     return math.exp((n + k) * m / 2 * math.log1p(-(lean**2))) if 0 < lean < 1 else float(lean <= 0)
 
 
-def ternary_bound(mean, *, scale_a, scale_b, num_users, num_attackers, wrong_margin=None):
+def ternary_bound(mean, *, scale_a, scale_b, num_users, num_attackers, wrong_margin=None, attacker_votes=None):
     r"""Upper bound on the probability of a wrong vote: :math:`[1 - (\sqrt{\bar q} - \sqrt{\bar p})^2]^{N+K}`.
 
-    Paper: fdp, (93) for blind attackers (``wrong_margin`` left out) and (139).
+    Paper: fdp, (93) for blind attackers (``wrong_margin`` left out), (139) and (141); Remark 15.
+    Printed: p_att + q_att = A/B.   Used: the same proof serves attackers who vote as often as they like.
+    Args: wrong_margin — p_att − q_att;  attacker_votes — p_att + q_att, A/B if left out.
     """
     signal, n = abs(float(mean)) / checks.positive("scale_b", scale_b), _counts(num_users, 1)[0]
     k, some = checks.integer("num_attackers", num_attackers, low=0), scale_a / scale_b
@@ -125,6 +127,9 @@ def ternary_bound(mean, *, scale_a, scale_b, num_users, num_attackers, wrong_mar
     lean = (n * signal - k * margin) / (n + k)
     if lean <= 0:
         return 1.0
+    if attacker_votes is not None:
+        votes = checks.real("attacker_votes", attacker_votes, low=abs(margin), high=1.0)
+        some = (n * some + k * votes) / (n + k)
     right, wrong = (some + lean) / 2, max(some - lean, 0.0) / 2
     gap = (math.sqrt(right) - math.sqrt(wrong)) ** 2
     return math.exp((n + k) * math.log1p(-gap)) if gap < 1 else 0.0
@@ -186,13 +191,25 @@ def ternary_vote(lean, *, vote_prob):
     return np.array([(some - lean) / 2, 1 - some, (some + lean) / 2])
 
 
-def wrong_prob(groups):
+def wrong_prob(groups, *, tie_share=1.0):
     """Probability that a vote is wrong, exactly: its sum, counted in the right direction, is at most 0.
 
     Paper: fdp, Section 5: P(sign(Ẑ) ≠ sign(x̄)), with a sum of zero as wrong.
-    Args: groups — list of (masses of one user at −m … m, how many such users).
+    Args: groups — list of (masses of one user at −m … m, how many such users);  tie_share — of sums of zero that count
+        as wrong: 1, the document's rule, or 1/2 for a fair coin.
     Returns: relative error of about 1e-12 while sums have up to some 10⁴ values, absolute beyond.
     """
+    share = checks.probability("tie_share", tie_share)
+    return min(1.0, _not_positive(_total(groups), share))
+
+
+def _not_positive(total, tie_share=1.0):
+    middle = total.size // 2
+    return float(total[:middle].sum() + tie_share * total[middle])
+
+
+def _total(groups):
+    """Masses of the sum of all users."""
     total = np.ones(1)
     for masses, count in groups:
         power, left = np.asarray(masses, dtype=np.float64), checks.integer("count", count, low=0)
@@ -202,22 +219,47 @@ def wrong_prob(groups):
             left >>= 1
             if left:
                 power = _sum(power, power)
-    return float(min(1.0, total[: total.size // 2 + 1].sum()))
+    return total
 
 
 def _sum(a, b):
     return np.convolve(a, b) if a.size * b.size < _DIRECT else np.maximum(fftconvolve(a, b), 0.0)
 
 
-def tolerated(honest, attacker, *, most):
+def tolerated(honest, attacker, *, most, known=0):
     """The largest K such that K attackers, and any fewer, are tolerated: exact, −1 if not even none.
 
-    Args: honest — groups, as of :func:`wrong_prob`;  attacker — masses of one;  most — where to stop.
+    Paper: fdp, Section 5, Figures 7 to 9 (where their right panels are bounds).
+    Args: honest — groups, as of :func:`wrong_prob`;  attacker — masses of one;  most — where to stop;  known — so many
+        attackers are known to be tolerated (by a theorem), and need not be tried.
     """
-    for k in range(most + 1):
-        if wrong_prob([*honest, (attacker, k)]) >= 0.5:
+    total = _total([*honest, (attacker, known)])
+    for k in range(known, most + 1):
+        if _not_positive(total) >= 0.5:
             return k - 1
+        total = _sum(total, np.asarray(attacker, dtype=np.float64))
     return most
+
+
+def share_tolerated(mean, *, num_users, scale_b, num_trials=None, scale_a=None):
+    """Blind attackers tolerated over honest users, of equal inputs: by the theorem, and exactly.
+
+    Paper: fdp, Figures 7 to 9, right panels (which show the bounds).
+    Args: num_trials — of the binomial mechanism, or scale_a — of ternary.
+    Returns: dict — ``bound`` (0 where the theorem says nothing) and ``exact``, and the setting: N, B, M, A.
+    """
+    if (num_trials is None) == (scale_a is None):
+        raise ValueError("num_trials must be given for binomial votes, or scale_a for ternary ones, not both")
+    if scale_a is None:
+        bound = theorem_5(mean, scale_b=scale_b, num_trials=num_trials, num_users=num_users)
+        sides = [binomial_vote(sign * abs(mean) / scale_b, num_trials=num_trials) for sign in (1, -1)]
+    else:
+        bound = theorem_6(mean, scale_a=scale_a, scale_b=scale_b, num_users=num_users)
+        sides = [ternary_vote(sign * abs(mean) / scale_b, vote_prob=scale_a / scale_b) for sign in (1, -1)]
+    bound = max(bound, 0.0)
+    exact = tolerated([(sides[0], num_users)], sides[1], most=2 * num_users, known=int(bound))
+    setting = {"N": num_users, "B": scale_b, "M": num_trials, "A": scale_a}
+    return setting | {"bound": bound / num_users, "exact": exact / num_users}
 
 
 def simulate(leans, *, num_trials, num_runs, rng):
