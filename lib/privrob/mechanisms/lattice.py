@@ -28,6 +28,8 @@ from privrob.kinds import NotAvailable
 from privrob.mechanisms.discrete import Finite, check_local, whole_numbers
 
 LOG_TAIL = math.log(1e-300)  # charged to δ for the outputs beyond the window, on each side
+_DEPTH = 40  # of the continued fraction, beyond s²: each step gains a factor of 5 or more
+_HIGH = 10**4  # order from which Skellam's Rényi curve is bounded
 _LOG_INNER = math.log(1e-200)  # the mass up to which the smallest μ is looked for
 
 
@@ -208,7 +210,7 @@ class Skellam(IntegerNoise):
 
     @cached_property
     def reach(self):
-        """From Chernoff's bound, :math:`\\log P(V \\ge k) \\le \\sqrt{s^4 + k^2} - s^2 - k\\,\\mathrm{arsinh}(k/s^2)`."""
+        """Chernoff's bound: :math:`\\log P(V \\ge k) \\le \\sqrt{s^4 + k^2} - s^2 - k\\,\\mathrm{arsinh}(k/s^2)`."""
 
         def above(k):
             s = self.variance
@@ -224,10 +226,18 @@ class Skellam(IntegerNoise):
         return rng.poisson(self.variance / 2, size) - rng.poisson(self.variance / 2, size)
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Rényi curve in nats, shape (k,): exact but for the terms of the sum beyond its window, an upper bound of
-        which is added (about 1e-17 of the sum). Their ratio falls, as arsinh is concave."""
+        """Rényi curve in nats, shape (k,): an upper bound, exact up to order 10⁴ but for the terms of the sum beyond its
+        window, a bound of which is added (about 1e-17 of the sum: their ratio falls, as arsinh is concave).
+
+        Beyond order 10⁴, where the window is too wide, :meth:`vector_rdp_upper` of the next whole order.
+        """
         check_local(neighbouring, sampling)
-        return np.array([self._renyi(float(order)) for order in checks.orders(orders)])
+        orders, change = checks.orders(orders), float(self.max_value)
+        high = orders > _HIGH
+        upper = self.vector_rdp_upper(np.ceil(orders[high]), l1_sensitivity=change, l2_sensitivity=change)
+        result = np.array([0.0 if high[i] else self._renyi(float(order)) for i, order in enumerate(orders)])
+        result[high] = upper
+        return result
 
     def _renyi(self, order):
         shift, reach = self.max_value, self.reach
@@ -258,14 +268,25 @@ class Skellam(IntegerNoise):
 
 @lru_cache(maxsize=16)
 def _log_skellam(variance, reach):
-    start, s = reach + reach // 2 + 60, variance
-    ratio = s / (start + math.hypot(start, s))
-    steps = np.empty(reach + 1)
+    """Far out, where the fraction converges at once, all ratios together; within s² one from the other, inwards."""
+    s, steps = variance, np.empty(reach + 1)
+    far = np.arange(min(reach, math.ceil(s)) + 1, reach + 1)
+    steps[far] = _ratio(far + _DEPTH, s)
+    for depth in range(_DEPTH - 1, -1, -1):
+        steps[far] = s / (2 * (far + depth) + s * steps[far])
+    near = far[0] - 1 if far.size else reach
+    start = near if far.size else reach + reach // 2 + 60
+    ratio = steps[near + 1] if far.size else _ratio(start + 1, s)
     for k in range(start, 0, -1):
         ratio = s / (2 * k + s * ratio)
-        if k <= reach:
+        if k <= near:
             steps[k] = ratio
     steps[0] = ive(0, s)
     logs = np.cumsum(np.log(steps))
     logs.flags.writeable = False
     return logs
+
+
+def _ratio(k, s):
+    """I_k(s)/I_{k−1}(s), roughly."""
+    return s / (k + np.hypot(k, s))

@@ -169,7 +169,9 @@ def binomial_plans(*, epsilon, delta, bits, num_rounds, clip, objective, code="e
     return _plans(makes, epsilon, delta, num_rounds, objective, code)
 
 
-def ternary(*, epsilon, delta, bits, num_rounds=1, clip=1.0, objective=mean_square_error, code="entropy", num_shares=60):
+def ternary(
+    *, epsilon, delta, bits, num_rounds=1, clip=1.0, objective=mean_square_error, code="entropy", num_shares=60
+):
     """The (A, B) of least error, a :class:`Plan`: the best of :func:`ternary_plans`."""
     how = {"epsilon": epsilon, "delta": delta, "num_rounds": num_rounds, "clip": clip, "objective": objective}
     return min(ternary_plans(bits=bits, code=code, num_shares=num_shares, **how), key=lambda plan: plan.error)
@@ -182,7 +184,9 @@ def ternary_plans(*, epsilon, delta, bits, num_rounds, clip, objective, code="en
     """
     _check(epsilon, delta, bits, code)
     if code == "fixed" and bits < 2:
-        raise ValueError(f"bits must be at least 2 for three symbols of one length, got bits={bits}; use code='entropy'")
+        raise ValueError(
+            f"bits must be at least 2 for three symbols of one length, got bits={bits}; use code='entropy'"
+        )
     shares = _shares(bits, code, checks.integer("num_shares", num_shares, low=2))
     makes = [(partial(_ternary, clip=clip, share=share), share) for share in shares]
     return _plans(makes, epsilon, delta, num_rounds, objective, code)
