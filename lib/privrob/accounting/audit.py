@@ -173,13 +173,18 @@ class Errors:
     type2_upper: np.ndarray
     failure_prob: float
 
+    def excess(self, claim):
+        """Interval of how far each test lies above a trade-off function α → β; a curve goes straight up at α = 0."""
+        straight = np.where(self.type1_lower > 0, claim(self.type1_lower), 1.0)
+        return self.type2_lower - straight, self.type2_upper - claim(self.type1_upper)
+
     def refuted(self, claim):
-        """Which tests prove that a trade-off function, claimed of T(P, Q), is too high. Args: claim — α → β."""
-        return self.type2_upper < claim(self.type1_upper)
+        """Which tests prove that a trade-off function, claimed of T(P, Q), is too high."""
+        return self.excess(claim)[1] < 0
 
     def missed(self, claim):
-        """Which tests prove that they are worse than a trade-off function allows: all, if it is too low."""
-        return self.type2_lower > claim(self.type1_lower)
+        """Which tests prove that they are worse than a trade-off function allows: many, if it is too low."""
+        return self.excess(claim)[0] > 0
 
 
 def measured_errors(scores_p, scores_q, *, failure_prob=1e-3, num_thresholds=20):

@@ -155,14 +155,16 @@ class DiscreteGaussian(IntegerNoise):
 
     def _noise(self, rng, size):
         """Rounded Normal numbers, rejected down to the masses."""
-        noise = np.empty(size, np.int64)
-        left = np.arange(size)
+        noise, kept = self._tried(rng, size)
+        left = np.flatnonzero(~kept)
         while left.size:
-            tried = np.rint(rng.normal(0.0, self.noise_std, left.size)).astype(np.int64)
-            kept = rng.random(left.size) < self._kept[np.abs(tried)]
-            noise[left[kept]] = tried[kept]
+            noise[left], kept = self._tried(rng, left.size)
             left = left[~kept]
         return noise
+
+    def _tried(self, rng, size):
+        tried = np.rint(rng.normal(0.0, self.noise_std, size)).astype(np.int64)
+        return tried, rng.random(size) < self._kept.take(np.abs(tried))
 
     def rdp(self, orders, *, neighbouring, sampling):
         r"""Rényi curve in nats, exact, shape (k,).
@@ -226,18 +228,15 @@ class Skellam(IntegerNoise):
         return rng.poisson(self.variance / 2, size) - rng.poisson(self.variance / 2, size)
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Rényi curve in nats, shape (k,): an upper bound, exact up to order 10⁴ but for the terms of the sum beyond its
-        window, a bound of which is added (about 1e-17 of the sum: their ratio falls, as arsinh is concave).
+        """Rényi curve in nats, shape (k,): an upper bound, exact up to order 10⁴ but for the terms of the sum beyond
+        its window, a bound of which is added (about 1e-17 of the sum: their ratio falls, as arsinh is concave).
 
         Beyond order 10⁴, where the window is too wide, :meth:`vector_rdp_upper` of the next whole order.
         """
         check_local(neighbouring, sampling)
         orders, change = checks.orders(orders), float(self.max_value)
-        high = orders > _HIGH
-        upper = self.vector_rdp_upper(np.ceil(orders[high]), l1_sensitivity=change, l2_sensitivity=change)
-        result = np.array([0.0 if high[i] else self._renyi(float(order)) for i, order in enumerate(orders)])
-        result[high] = upper
-        return result
+        upper = self.vector_rdp_upper(np.ceil(orders), l1_sensitivity=change, l2_sensitivity=change)
+        return np.array([self._renyi(float(a)) if a <= _HIGH else most for a, most in zip(orders, upper, strict=True)])
 
     def _renyi(self, order):
         shift, reach = self.max_value, self.reach

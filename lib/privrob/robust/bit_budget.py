@@ -19,7 +19,6 @@ from functools import partial
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp
 
 from privrob import checks
 from privrob.accounting import gdp, pairs
@@ -98,15 +97,19 @@ def epsilon_after(mechanism, num_rounds, *, delta):
     Paper: fdp, Remark 13, without an approximation.
     """
     rounds = checks.integer("num_rounds", num_rounds, low=1)
-    if rounds == 1:
-        return mechanism.epsilon(delta, **HOW)
-    if isinstance(mechanism, BinomialMechanism) and math.isclose(mechanism.p_min + mechanism.p_max, 1.0, rel_tol=1e-14):
-        trials = mechanism.num_trials * rounds
-        return BinomialMechanism(mechanism.clip, trials, mechanism.p_min, mechanism.p_max).epsilon(delta, **HOW)
-    if isinstance(mechanism, Ternary) and delta >= 1e-200:
+    if _reflects(mechanism) and delta >= 1e-200:
         losses, log_p = _sum_losses(mechanism, rounds)
         return Tradeoff.of_logs(log_p, log_p - losses).epsilon(delta)
+    if rounds == 1:
+        return mechanism.epsilon(delta, **HOW)
     return pairs.compose([(mechanism.pairs(**HOW), rounds)], delta=delta)
+
+
+def _reflects(mechanism):
+    """Whether a reflection of the outputs swaps the two ends, and no output rules one of them out."""
+    if isinstance(mechanism, BinomialMechanism):
+        return mechanism.p_min > 0 and math.isclose(mechanism.p_min + mechanism.p_max, 1.0, rel_tol=1e-14)
+    return isinstance(mechanism, Ternary)
 
 
 def _sum_losses(mechanism, num_rounds):
@@ -136,7 +139,9 @@ def _log_delta(mechanism, num_rounds, epsilon):
     above = losses > epsilon
     if not above.any():
         return -math.inf
-    return float(logsumexp(log_p[above] + log1mexp(epsilon - losses[above])))
+    logs = log_p[above] + log1mexp(epsilon - losses[above])
+    most = float(logs.max())
+    return most + math.log(float(np.exp(logs - most).sum())) if most > -math.inf else most
 
 
 def gaussian_error(*, epsilon, delta, num_rounds=1, clip=1.0):
