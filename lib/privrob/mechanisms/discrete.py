@@ -46,6 +46,14 @@ def clip_below(clip, name, scale):
     checks.real(name, scale, low=clip, open_low=True, open_high=True, hint=f"it must exceed clip={clip:g}")
 
 
+def whole_numbers(data, max_value):
+    """As integers clipped to 0 … l; anything else is refused."""
+    values = checks.array("data", data)
+    if not (values == np.rint(values)).all():
+        raise ValueError("data must be integers in 0 … max_value; QuantisedBinomial takes real numbers")
+    return np.clip(values, 0, max_value).astype(np.int64)
+
+
 class Finite:
     """Subclasses are frozen dataclasses that give :attr:`symbols`, :meth:`log_masses`, :attr:`worst_inputs` and
     :meth:`release`."""
