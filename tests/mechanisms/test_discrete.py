@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from privrob.mechanisms.binomial import (
     QuantisedBinomial,
     smallest_delta,
 )
-from privrob.mechanisms.discrete import bits_of_blocks, infimum
-from privrob.mechanisms.signs import CLDP, NoisySign, Sign, StoSign
+from privrob.mechanisms.discrete import bits_of_blocks, infimum, sampled_test, standard_errors_off
+from privrob.mechanisms.signs import CLDP, NoisySign, Sign, StoSign, word_law
 from privrob.mechanisms.ternary import GeneralTernary, Ternarize, Ternary
 
 HOW = {"neighbouring": "replace", "sampling": "none"}
@@ -191,6 +192,46 @@ def test_cldp_is_a_sto_sign_and_a_full_sto_sign_answered_at_random():
     assert cldp.epsilon(0.0, **HOW).upper == pytest.approx(1.3, rel=1e-12)
 
 
+@pytest.mark.paper("fdp", "Example 2")
+def test_cldp_is_the_one_bit_word_of_chen_et_al_and_not_a_bit_of_two():
+    odds, differ = Fraction(7, 2), 0
+    for x in (Fraction(n, 5) for n in range(-5, 6)):
+        plus = Fraction(1, 2) + x / 2 * (odds - 1) / (odds + 1)
+        one, two = word_law([(1 + x) / 2], odds=odds), word_law([(1 + x) / 2, Fraction(1, 3)], odds=odds)
+        assert one[1,] == plus
+        assert float(plus) == pytest.approx(float(CLDP(1.0, math.log(3.5)).plus_prob(float(x))), abs=1e-15)
+        assert sum(one.values()) == sum(two.values()) == 1
+        differ += two[1, 0] + two[1, 1] != plus
+    assert differ == 10  # all but x = 0
+
+
+@pytest.mark.paper("fdp", "Lemma 3")
+@pytest.mark.parametrize("mechanism", ALL, ids=NAMES)
+def test_the_best_test_on_samples_makes_the_errors_of_the_curve(mechanism):
+    rng, number, (one, other) = (
+        Streams(8, "best test").numpy(type(mechanism).__name__),
+        40_000,
+        mechanism.worst_inputs[0],
+    )
+    for alpha, (null, alternative) in ((0.07, (one, other)), (0.4, (other, one))):
+        errors = sampled_test(mechanism, null, alternative, alpha, num_runs=number, rng=rng)
+        curve = Tradeoff.of_logs(mechanism.log_masses(null), mechanism.log_masses(alternative))
+        for got, want in zip(errors, (alpha, float(curve(alpha))), strict=True):
+            if want or got:
+                assert abs(got - want) <= 5 * math.sqrt(want * (1 - want) / number) or (got <= alpha and want == alpha)
+
+
+def test_distances_in_standard_errors_notice_a_wrong_law():
+    out = np.repeat([0, 1, 2], [500, 300, 200])
+    assert standard_errors_off(out, symbols=(0, 1, 2), masses=[0.5, 0.3, 0.2]) == pytest.approx(0.0, abs=1e-12)
+    want = 0.05 / math.sqrt(0.35 * 0.65 / 1000)  # of the second, the larger
+    assert standard_errors_off(out, symbols=(0, 1, 2), masses=[0.45, 0.35, 0.2]) == pytest.approx(want, rel=1e-12)
+    assert standard_errors_off(out, symbols=(0, 1, 2), masses=[0.5, 0.5, 0.0]) == math.inf
+    assert standard_errors_off(out, symbols=(0, 1), masses=[0.5, 0.5]) == math.inf
+    with pytest.raises(ValueError, match="masses"):
+        standard_errors_off(out, symbols=(0, 1, 2), masses=[0.5, 0.5])
+
+
 @pytest.mark.paper("fdp", "Example 1")
 @pytest.mark.paper("fdp", "Example 3")
 def test_special_cases_are_the_general_ones():
@@ -224,7 +265,11 @@ def test_coordinates_compose_as_theorem_3_with_as_many_more_trials():
 
 @pytest.mark.paper("fdp", "Algorithm 1")
 @pytest.mark.paper("fdp", "Algorithm 2")
+@pytest.mark.paper("fdp", "Definition 4")
+@pytest.mark.paper("fdp", "Definition 5")
 @pytest.mark.paper("fdp", "Definition 6")
+@pytest.mark.paper("fdp", "Definition 7")
+@pytest.mark.paper("fdp", "Algorithm 3")
 @pytest.mark.parametrize("mechanism", ALL, ids=NAMES)
 def test_releases_follow_their_masses_and_decoders_are_unbiased(mechanism):
     rng, number = Streams(3, "discrete").numpy(type(mechanism).__name__), 200_000

@@ -183,3 +183,48 @@ def infimum(mechanism, type1, *, inputs):
         curve = Tradeoff.of_logs(log_p, log_q)(alpha)
         lowest = curve if lowest is None else np.minimum(lowest, curve)
     return lowest
+
+
+def standard_errors_off(outputs, *, symbols, masses):
+    """Largest distance of sampled shares of symbols from their probabilities, in standard errors.
+
+    Symbols expected fewer than ten times are left out, those of probability 0 must not occur.
+    Args: outputs — of one input, any shape;  masses — probabilities, one for each symbol.
+    Returns: float, infinite where an impossible symbol occurs.
+    """
+    outputs, masses = np.asarray(outputs), checks.array("masses", masses, ndim=1)
+    shares = np.array([np.mean(outputs == symbol) for symbol in symbols])
+    if shares.size != masses.size or outputs.size == 0:
+        raise ValueError(f"masses must hold one number for each of {shares.size} symbols, and outputs at least one")
+    if shares[masses == 0].any() or abs(shares.sum() - 1) > 1e-9:
+        return math.inf
+    often = masses * outputs.size >= 10
+    errors = np.sqrt(np.maximum(masses * (1 - masses), 1e-12) / outputs.size)  # a share of 1 is met exactly
+    return float((np.abs(shares - masses) / errors)[often].max(initial=0.0))
+
+
+def sampled_test(mechanism, null, other, type1, *, num_runs, rng):
+    """The best randomised test between two inputs, on samples: the errors that it really makes.
+
+    It rejects the null where the ratio of probabilities is largest, as often as ``type1`` allows.
+
+    Paper: fdp, Lemma 3.
+    Args: null, other — inputs;  type1 — a number, the test's level.
+    Returns: sampled type-I and type-II error.
+    """
+    alpha = float(type1_errors(type1))
+    log_p, log_q = (mechanism.log_masses(float(value)) for value in (null, other))
+    with np.errstate(invalid="ignore"):
+        order = np.argsort(np.nan_to_num(log_p - log_q, nan=0.0), kind="stable")
+    masses = np.exp(log_p[order])
+    used = np.append(0.0, np.cumsum(masses)[:-1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        reject = np.where(masses > 0, np.clip((alpha - used) / masses, 0.0, 1.0), 1.0)
+    symbols = np.array(mechanism.symbols)
+    by_symbol = np.empty(symbols.size)
+    by_symbol[order] = reject
+    rates = []
+    for value in (null, other):
+        place = np.searchsorted(symbols, mechanism.release(np.full(num_runs, value), rng=rng))
+        rates.append(float(np.mean(rng.random(num_runs) < by_symbol[place])))
+    return rates[0], 1 - rates[1]

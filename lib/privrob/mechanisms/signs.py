@@ -5,6 +5,7 @@ The rule for zero: the sign of 0 is +1 or −1 by a fair coin, so that x and −
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -130,3 +131,21 @@ class Sign(_Signs):
 
     def plus_prob(self, values):
         return (np.sign(self._inputs(values)) + 1) / 2
+
+
+def word_law(plus_probs, *, odds):
+    """Law of the b-bit answer of Chen et al. (2020): independent bits, then one of all 2^b words at random.
+
+    The true word is ``odds`` times as likely as each other one. With one bit this is :class:`CLDP`, and randomised
+    response on a sto-sign with A = c.
+
+    Paper: fdp, Example 2 (last sentence).
+    Args: plus_probs — probabilities that the bits are 1: floats, or fractions, in which case the law is exact;
+        odds — e^ε.
+    Returns: probability by word, a dict of tuples of 0 and 1.
+    """
+    law = {}
+    for word in itertools.product((0, 1), repeat=len(plus_probs)):
+        law[word] = math.prod(p if bit else 1 - p for p, bit in zip(plus_probs, word, strict=True))
+    lie = 1 / (odds + len(law) - 1)
+    return {word: lie + (odds - 1) * lie * mass for word, mass in law.items()}

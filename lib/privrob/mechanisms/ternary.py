@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from privrob import checks
+from privrob.accounting.tradeoff import Tradeoff
+from privrob.kinds import NotAvailable
 from privrob.mechanisms.discrete import Finite, clip_below
 
 
@@ -133,3 +137,64 @@ class Ternarize(_Ternary):
     def decode(self, symbols):
         """B times the symbol: unbiased."""
         return self.scale_b * checks.array("symbols", symbols)
+
+
+@dataclass(frozen=True)
+class TernGrad(Finite):
+    """Ternarize with B = s, the largest magnitude in the vector itself, and the result times s: no privacy at all.
+
+    Vectors with different s have no output in common. Not to send s does not help: where a magnitude is s, an output
+    of 0 is impossible, and elsewhere it isn't. So the curve is f = 0, with or without s.
+
+    Paper: fdp, Remark 8 (of Wen et al. 2017).
+    Printed: the factor s reveals the magnitude.   Used: so it does, and the probabilities |x|/s do without it.
+    Args: send_scale — whether the signs and zeros are multiplied by s;  clip_stds — magnitudes are clipped first, at so
+        many standard deviations of the vector's entries (Wen et al. take 2.5).
+    """
+
+    send_scale: bool = True
+    clip_stds: float = math.inf
+
+    def __post_init__(self):
+        checks.choice("send_scale", self.send_scale, (True, False))
+        checks.positive("clip_stds", self.clip_stds)
+
+    @property
+    def symbols(self):
+        if self.send_scale:
+            raise NotAvailable("TernGrad's alphabet depends on its input; so does what it reveals")
+        return (-1, 0, 1)
+
+    @cached_property
+    def curves(self):
+        """One output rules the other input out for certain: the plain sign of one number is a special case."""
+        return (Tradeoff.of([1.0, 0.0], [0.0, 1.0]),)
+
+    def scaled(self, data):
+        """x/s within ±1 and s, for vectors along the last axis; 0 and 0 for a vector of zeros."""
+        values = checks.array("data", data)
+        if values.ndim == 0:
+            raise ValueError("data must be a vector, or vectors along the last axis, got a single number")
+        if math.isfinite(self.clip_stds):
+            reach = self.clip_stds * values.std(axis=-1, keepdims=True)
+            values = np.clip(values, -reach, reach)
+        scale = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+        return values / np.where(scale > 0, scale, 1.0), scale
+
+    def log_masses(self, value):
+        """Log probabilities of −1, 0 and 1 in each coordinate of a vector, shape (d, 3): independent of each other."""
+        shares, _ = self.scaled(value)
+        with np.errstate(divide="ignore"):
+            return np.log(np.stack([np.maximum(-shares, 0), 1 - np.abs(shares), np.maximum(shares, 0)], axis=-1))
+
+    def release(self, data, *, rng):
+        """Signs and zeros times s, float64; or int8 without s."""
+        shares, scale = self.scaled(data)
+        symbols = np.sign(shares) * (rng.random(shares.shape) < np.abs(shares))
+        return symbols * scale if self.send_scale else symbols.astype(np.int8)
+
+    def decode(self, symbols):
+        """The output itself: unbiased where s was sent and nothing was clipped."""
+        if not self.send_scale or math.isfinite(self.clip_stds):
+            raise NotAvailable("TernGrad is unbiased with send_scale=True and clip_stds=inf only")
+        return checks.array("symbols", symbols)
