@@ -11,7 +11,7 @@ from trainings import data
 from privrob.accounting import fdp_vectors
 from privrob.accounting.tradeoff import Tradeoff
 from privrob.kinds import NotAvailable, Streams
-from privrob.learn import federated, federated_privacy, federated_users
+from privrob.learn import federated, federated_cells, federated_privacy, federated_users
 from privrob.learn.federated_server import Server, decoded, votes
 from privrob.learn.federated_split import split
 from privrob.mechanisms.binomial import BinomialMechanism, BinomialNoise, QuantisedBinomial
@@ -279,9 +279,9 @@ def test_wrong_settings_are_named():
         with pytest.raises(ValueError, match=words):
             settings(**changes)
     with pytest.raises(ValueError, match="settings must name a dataset"):
-        federated.train_cell({"num_users": 3}, streams=STREAMS)
+        federated_cells.train_cell({"num_users": 3}, streams=STREAMS)
     with pytest.raises(ValueError, match="settings must be one of"):
-        federated.train_cell({"dataset": "synthetic", "num_user": 3}, streams=STREAMS)
+        federated_cells.train_cell({"dataset": "synthetic", "num_user": 3}, streams=STREAMS)
     run = simulation(settings(attack="knowing", num_attackers=1))
     with pytest.raises(ValueError, match="honest_mean must be given"):
         clients_of(run, run.settings)[4].reply(federated.flat_weights(run.model), 0)
@@ -290,11 +290,11 @@ def test_wrong_settings_are_named():
 def test_a_cell_trains_on_pooled_pixels_and_knows_its_data():
     cell = {"dataset": "synthetic", "shape": [1, 8, 8], "num_records": 200, "num_test": 50, "pool": 2, "num_users": 5}
     cell |= {"num_rounds": 2, "learning_rate": 0.01, "compressor": "sign", "seed": 1}
-    rows = federated.train_cell(cell, streams=STREAMS)
-    assert rows == federated.train_cell(cell, streams=STREAMS)
+    rows = federated_cells.train_cell(cell, streams=STREAMS)
+    assert rows == federated_cells.train_cell(cell, streams=STREAMS)
     assert rows[-1]["dimension"] == 10 * 16 + 10
     assert rows[-1]["records_per_user"] == 40
-    assert "synthetic" in federated.train_cell.data(cell)
+    assert "synthetic" in federated_cells.train_cell.data(cell)
 
 
 # ------------------------------------------------------------------------------------------------------------- privacy
@@ -365,3 +365,14 @@ def test_mechanisms_without_a_mu_say_so():
     with pytest.raises(NotAvailable):
         federated_privacy.effective_scale(Sign())
     assert fdp_vectors.ternary_l2_mu(clip=1.0, scale_a=1.6, scale_b=2.5) == federated_privacy.round_mu(same[2])
+
+
+@pytest.mark.paper("fdp", "Algorithm 2")
+@pytest.mark.parametrize(("trials", "p_min", "p_max"), [(2, 0.1, 0.4), (16, 0.4, 0.6), (40, 0.6, 1.0), (41, 0.0, 0.3)])
+def test_both_samplers_of_the_binomial_mechanism_have_its_masses(trials, p_min, p_max):
+    mechanism, draws = BinomialMechanism(1.0, trials, p_min, p_max), 40_000
+    for x in (-1.0, 0.35, 1.0):
+        counts = np.bincount(mechanism.release(np.full(draws, x), rng=STREAMS.numpy(f"{x}")), minlength=trials + 1)
+        want = draws * np.exp(mechanism.log_masses(x))
+        assert counts.size == trials + 1
+        assert (np.abs(counts - want) < 5 * np.sqrt(want) + 5).all()

@@ -14,15 +14,13 @@ Printed: t = 0, …, T.   Used: T rounds, as its learning rate and its privacy h
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from privrob import checks
-from privrob.learn import datasets, features, models
+from privrob.learn import models
 from privrob.learn.batches import as_labels
 from privrob.learn.federated_server import Server
 from privrob.learn.federated_split import SCHEMES, split
@@ -44,7 +42,6 @@ from privrob.learn.federated_users import (
 from privrob.robust import aggregate
 
 FLOAT_BITS = 32  # of a coordinate that isn't compressed
-_DATA = ("num_records", "num_test", "allow_stand_in", "shape")
 
 
 @dataclass(frozen=True)
@@ -273,67 +270,3 @@ def accuracy(model, weights, images, labels):
     for part, targets in zip(images.split(2500), labels.split(2500), strict=True):
         right += int((torch.func.functional_call(model, parameters, part).argmax(1) == targets).sum())
     return right / len(labels)
-
-
-def pooled(images, size):
-    """Images averaged over squares of so many pixels: each from its own record alone, so that it costs no privacy."""
-    return functional.avg_pool2d(images, size) if size > 1 else images
-
-
-def train_cell(settings, *, streams):
-    """One federated training as a cell of a sweep.
-
-    Args: settings — a dict: ``dataset`` (a name for :func:`privrob.learn.datasets.load`) and of its arguments
-        ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``;  ``pool`` — of :func:`pooled`;  ``features``,
-        ``feature_options`` — of :mod:`privrob.learn.features`;  ``seed``, ``name`` — tell cells apart;  the rest as in
-        :class:`FederatedSettings`.
-    Returns: the rows of :func:`train` without ``seconds`` (a sweep keeps its own, and rows are compared), each with
-        ``data``, ``dimension`` and ``records_per_user``.
-    """
-    own = _checked(settings)
-    data = datasets.load(settings["dataset"], **_data_arguments(settings))
-    tensors = data.tensors(normalise="unit")
-    size = settings.get("pool", 1)
-    tensors = tensors._replace(
-        train_images=pooled(tensors.train_images, size), test_images=pooled(tensors.test_images, size)
-    )
-    tensors = features.apply(
-        settings.get("features", "none"), settings.get("feature_options"), tensors, streams=streams
-    )
-    ready = FederatedSettings(**own)
-    rows = list(train(ready, *tensors, num_classes=data.num_classes, streams=streams))
-    in_shape = tuple(tensors.train_images.shape[1:])
-    model = build_model(ready, in_shape=in_shape, num_classes=data.num_classes, streams=streams)
-    seen = {"data": data.provenance.label, "dimension": sum(p.numel() for p in model.parameters())}
-    seen["records_per_user"] = len(tensors.train_labels) // (ready.num_users + ready.num_attackers)
-    return [{name: value for name, value in row.items() if name != "seconds"} | seen for row in rows]
-
-
-def _checked(settings):
-    """The training's own settings; everything is checked before any data is loaded."""
-    if not isinstance(settings, Mapping):
-        raise TypeError(f"settings must be a dict of names and values, got {type(settings).__name__}")
-    if "dataset" not in settings:
-        raise ValueError(f"settings must name a dataset, got {sorted(settings)}")
-    other = ("dataset", "pool", "features", "feature_options", "seed", "name", *_DATA)
-    for name in settings:
-        checks.choice("settings", name, [*other, *(f.name for f in fields(FederatedSettings))])
-    checks.integer("pool", settings.get("pool", 1), low=1)
-    features.make(settings.get("features", "none"), settings.get("feature_options"))
-    own = {name: value for name, value in settings.items() if name not in other}
-    FederatedSettings(**own)
-    return own
-
-
-def _data_arguments(settings):
-    return {name: settings[name] for name in _DATA if settings.get(name) is not None}
-
-
-def _fingerprint(settings):
-    name = settings["dataset"]
-    found = {name: datasets.fingerprint(name, **_data_arguments(settings))}
-    recipe = features.make(settings.get("features", "none"), settings.get("feature_options"))
-    return found | (recipe.fingerprint() if recipe else {})
-
-
-train_cell.data = _fingerprint

@@ -13,6 +13,21 @@ from privrob.accounting.logspace import log_binomial
 from privrob.accounting.tradeoff import Tradeoff
 from privrob.mechanisms.discrete import Finite, check_local, clip_below
 
+_FEW = 40  # trials: so many steps on whole blocks are quicker than a draw by itself for each coordinate
+
+
+def _inverted(draws, trials, probs):
+    """Binomial counts where uniform draws fall among the sums of masses; a probability of 0 or 1 is kept exactly."""
+    low = np.minimum(probs, 1 - probs)
+    mass, odds = (1 - low) ** trials, low / (1 - low)
+    reached, counts = mass.copy(), np.zeros(draws.size, np.int64)
+    for k in range(trials):
+        counts += draws >= reached
+        mass *= odds
+        mass *= (trials - k) / (k + 1)
+        reached += mass
+    return np.where(probs > 0.5, trials - counts, counts)
+
 
 def _convolved(log_a, log_b):
     """Log masses of a sum of two independent counts; exact where exp() of them is."""
@@ -189,7 +204,10 @@ class BinomialMechanism(Finite):
 
         def encode(values):
             probs = self.success_prob(values)
-            return rng.random(values.size) < probs if self.num_trials == 1 else rng.binomial(self.num_trials, probs)
+            if self.num_trials > _FEW:
+                return rng.binomial(self.num_trials, probs)
+            draws = rng.random(values.size)
+            return draws < probs if self.num_trials == 1 else _inverted(draws, self.num_trials, probs)
 
         return self._encode(data, encode, np.int64)
 
