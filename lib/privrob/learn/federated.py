@@ -36,7 +36,6 @@ from privrob.learn.federated_users import (
     drawn_records,
     flipped,
     gradients,
-    padded,
     unflatten,
 )
 from privrob.robust import aggregate
@@ -147,16 +146,15 @@ class Simulation:
     def gradients(self, users, weights, number):
         """Minibatch gradients of some users in a round, not clipped: (users, d)."""
         settings, own = self.settings, [self.records[user] for user in users]
-        samples = [
-            drawn_records(len(records), min(1.0, settings.batch_size / len(records)), rng=rng)
-            for records, rng in zip(own, self.streams.each(users, number, "batch"))
-        ]
-        places, inside = padded(samples, own)
+        rngs, rates = self.streams.each(users, number, "batch"), [settings.batch_size / len(r) for r in own]
+        samples = [r[drawn_records(len(r), min(1.0, rate), rng=rng)] for r, rate, rng in zip(own, rates, rngs)]
+        sizes, places = [len(s) for s in samples], torch.from_numpy(np.concatenate(samples))
         labels = self.labels[places]
         if settings.attack == "label_flipping":
-            bad = torch.from_numpy(np.asarray(users) >= settings.num_users)[:, None]
+            bad = torch.from_numpy(np.repeat(np.asarray(users) >= settings.num_users, sizes))
             labels = torch.where(bad, flipped(labels, self.num_classes), labels)
-        return gradients(self.model, weights, self.images[places], labels, inside, expected_batch=settings.batch_size)
+        images = torch.index_select(self.images, 0, places)
+        return gradients(self.model, weights, images, labels, sizes, expected_batch=settings.batch_size)
 
     def _parts(self, users):
         for start in range(0, len(users), self.settings.users_at_once):

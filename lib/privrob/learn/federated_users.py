@@ -118,15 +118,6 @@ def drawn_records(num_records, rate, *, rng):
     return np.flatnonzero(rng.random(num_records) < rate)
 
 
-def padded(samples, records):
-    """Samples of different sizes as one rectangle of record numbers, and which of its entries count."""
-    sizes = np.array([len(s) for s in samples])
-    inside = np.arange(max(1, sizes.max(initial=0))) < sizes[:, None]
-    places = np.zeros(inside.shape, np.int64)
-    places[inside] = np.concatenate([own[s] for own, s in zip(records, samples)]) if sizes.sum() else 0
-    return torch.from_numpy(places), torch.from_numpy(inside)
-
-
 def unflatten(model, weights):
     """A flat float64 vector as the model's parameters, by name."""
     flat, found, start = torch.from_numpy(np.ascontiguousarray(weights, dtype=np.float64)), {}, 0
@@ -144,27 +135,38 @@ def is_softmax_regression(model):
     return layers == ["Flatten", "Linear"] and model[1].bias is not None
 
 
-def gradients(model, weights, images, labels, inside, *, expected_batch, fast=None):
+def gradients(model, weights, images, labels, sizes, *, expected_batch, fast=None):
     """Minibatch gradients of several users, (users, d) in float64: the sum over drawn records, divided by the expected
     batch. An empty batch has gradient 0.
 
-    Args: images — (users, records, …);  labels, inside — (users, records): which entries count;
-        fast — one batched matrix product for softmax regression (None: if the model is one); else ``vmap``.
+    Args: images, labels — of the drawn records, user after user;  sizes — how many each has drawn;
+        fast — one matrix product for all errors of a softmax regression, and one a user (None: if the model is one);
+        else ``vmap`` over users.
     """
     parameters, images = unflatten(model, weights), images.double()
-    share = inside.double() / expected_batch
     if is_softmax_regression(model) if fast is None else fast:
-        flat = images.flatten(2)
-        errors = torch.softmax(flat @ parameters["1.weight"].T + parameters["1.bias"], dim=2)
-        errors -= functional.one_hot(labels, errors.shape[2])
-        errors *= share[:, :, None]
-        slopes = torch.bmm(errors.transpose(1, 2), flat).flatten(1)
-        return torch.cat([slopes, errors.sum(1)], dim=1).numpy()
+        flat, weight = images.flatten(1), parameters["1.weight"]
+        errors = torch.softmax(torch.addmm(parameters["1.bias"], flat, weight.T), dim=1).numpy()
+        errors[np.arange(len(labels)), labels.numpy()] -= 1.0
+        errors /= expected_batch
+        found, slopes, start, flat = np.zeros((len(sizes), len(weights))), weight.numel(), 0, flat.numpy()
+        for row, size in zip(found, sizes):  # small products: NumPy starts them sooner than torch
+            own = slice(start, start + size)
+            np.dot(errors[own].T, flat[own], out=row[:slopes].reshape(weight.shape))
+            errors[own].sum(axis=0, out=row[slopes:])
+            start += size
+        return found
+    inside = np.arange(max(1, max(sizes, default=0))) < np.asarray(sizes)[:, None]
+    places = np.zeros(inside.shape, np.int64)
+    places[inside] = np.arange(len(labels))
+    if not len(labels):
+        return np.zeros((len(sizes), len(weights)))
 
     def loss(own, images, labels, share):
         return (functional.cross_entropy(functional_call(model, own, images), labels, reduction="none") * share).sum()
 
-    found = vmap(grad(loss), in_dims=(None, 0, 0, 0))(parameters, images, labels, share)
+    share = torch.from_numpy(inside).double() / expected_batch
+    found = vmap(grad(loss), in_dims=(None, 0, 0, 0))(parameters, images[places], labels[places], share)
     return torch.cat([part.flatten(1) for part in found.values()], dim=1).numpy()
 
 
