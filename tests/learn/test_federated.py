@@ -175,6 +175,7 @@ def test_attackers_do_what_their_name_says():
 
 
 @pytest.mark.paper("fdp", "Section 5.1")
+@pytest.mark.paper("fdp", "Equation 98")
 def test_votes_are_sums_of_signs_and_ties_are_exactly_zero():
     mechanism = BinomialMechanism.scaled(clip=1.0, scale_b=1.3, num_trials=3)
     assert votes(mechanism, np.array([0, 1, 2, 3])).tolist() == [-3, -1, 1, 3]
