@@ -294,6 +294,7 @@ def test_the_share_of_attackers_goes_to_one_and_the_number_that_is_missing_still
 
 
 @pytest.mark.paper("fdp", "Theorem 8")
+@pytest.mark.paper("fdp", "Equation 103")
 def test_the_printed_bound_with_sampled_users_is_refuted_and_the_corrected_one_holds():
     how = {"scale_b": 1.0, "num_trials": 16, "num_users": 10, "num_attackers": 0, "sample_rate": 0.1}
     exact = voting.wrong_prob([(binomial(0.5, 16, 0.1), 10)])

@@ -280,7 +280,8 @@ def theorem_8(*, start_gap, smoothness, num_rounds, dimension, form="sound"):
 
     Paper: fdp, Theorem 8 (26).
     Printed: without d, which (104) and (109) have and (108) and (110) lose.   Used: with d. The left side multiplies
-    two probabilities of wrong signs as if they were independent; it needs symmetric gradient noise.
+    two probabilities of wrong signs as if they were independent, which fails even for symmetric noise:
+    :func:`privrob.robust.sign_descent.two_errors`.
     """
     gap = checks.nonnegative("start_gap", start_gap, finite=True)
     dimension = checks.integer("dimension", dimension, low=1)
