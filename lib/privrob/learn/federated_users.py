@@ -86,9 +86,6 @@ class _InTurn:
             generator.random(out=out[part])
         return out
 
-    def binomial(self, trials, probs):
-        return np.concatenate([generator.binomial(trials, probs[part]) for generator, part in self._pieces(probs.size)])
-
 
 def compressed(mechanism, vectors, *, streams, users, number):
     """What users send for their vectors, a row each: symbols, or the vectors themselves without a mechanism.
@@ -98,7 +95,8 @@ def compressed(mechanism, vectors, *, streams, users, number):
     if mechanism is None or not len(vectors):
         return vectors
     generators = streams.each(users, number, "votes")
-    if isinstance(mechanism, (_Signs, _Ternary, BinomialMechanism)):  # one draw a coordinate
+    single = isinstance(mechanism, BinomialMechanism) and mechanism.num_trials == 1
+    if single or isinstance(mechanism, (_Signs, _Ternary)):  # one draw a coordinate, in order
         return mechanism.release(vectors, rng=_InTurn(generators, vectors.shape[1]))
     return np.stack([mechanism.release(row, rng=rng) for row, rng in zip(vectors, generators)])
 
