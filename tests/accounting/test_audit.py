@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom
 
-from privrob.accounting import audit, gdp
+from privrob.accounting import audit
 from privrob.mechanisms.noise import Laplace
 
 
@@ -271,23 +271,3 @@ def test_bad_arguments_of_one_run_are_named(change, name):
     good = {"scores": [0.1, 0.2, 0.3, 0.4], "included": [0, 1, 1, 0], "delta": 0.0, "num_guesses": 4}
     with pytest.raises((ValueError, TypeError), match=name):
         audit.one_run(**{**good, **change})
-
-
-def test_measured_errors_bracket_a_known_curve_and_refute_wrong_ones():
-    rng, mu = np.random.default_rng(5), 1.2
-    found = audit.measured_errors(rng.normal(0, 1, 60_000), rng.normal(mu, 1, 60_000), failure_prob=1e-4)
-    exact = lambda alpha: gdp.tradeoff(alpha, gdp_mu=mu)  # noqa: E731
-    assert found.threshold.size == 20
-    assert not found.refuted(exact).any()
-    assert not found.missed(exact).any()  # the best tests
-    assert found.refuted(lambda alpha: gdp.tradeoff(alpha, gdp_mu=mu / 2)).any()
-    poorer = found.missed(lambda alpha: gdp.tradeoff(alpha, gdp_mu=2 * mu))
-    assert poorer.sum() >= 18  # all but those with α near 0
-    want = norm.sf(found.threshold)
-    assert (np.abs(found.type1 - want) < 5 * np.sqrt(want * (1 - want) / 30_000)).all()
-    one = audit.measured_errors(np.ones(8), np.ones(8))
-    assert (one.type1, one.type2) == (0.0, 1.0)  # a test that never rejects
-    few = audit.measured_errors(rng.integers(0, 3, 1000), rng.integers(0, 3, 1000))
-    assert few.threshold.tolist() == [0, 1]
-    with pytest.raises(ValueError, match="num_thresholds"):
-        audit.measured_errors(np.ones(8), np.ones(8), num_thresholds=0)

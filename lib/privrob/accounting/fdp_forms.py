@@ -26,7 +26,7 @@ def theorem_1(type1, p, q):
 
     for a falling ratio, P(Y ≥ lowest common k) at α = 0, and 0 beyond the last common k; mirrored for a rising one.
 
-    Paper: fdp, Theorem 1 (7), (8).
+    Paper: fdp, Theorem 1 (7), (8); Remark 1 (any pair has such a ratio once its outputs are sorted by it).
     Printed: the interval of (8) ends in P(X ≤ k).   Used: P(X ≥ k), as in (29).
     Args: p, q — probabilities at the same consecutive integers, 0 allowed.
     """

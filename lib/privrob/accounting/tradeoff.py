@@ -67,8 +67,8 @@ def approximate_dp(type1, *, epsilon, delta):
 class Tradeoff:
     """The trade-off function T(P, Q) of a finite pair, P the null hypothesis.
 
-    Paper: fdp, Definition 2, Theorem 1 and Remark 1 (whose closed form wants a ratio that is monotone in the output;
-    this one takes any, sorted by its ratio).
+    Paper: fdp, Definition 2 and Theorem 1 (whose closed form wants a ratio that is monotone in the output; this one
+    takes any).
     Args: pair — of two pmfs on one alphabet.
     """
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privrob import checks
-from privrob.accounting import audit
+from privrob.accounting import audit, measured
 from privrob.accounting.tradeoff import Tradeoff, approximate_dp
 
 _HOW = {"neighbouring": "replace", "sampling": "none"}
@@ -25,15 +25,15 @@ _HOW = {"neighbouring": "replace", "sampling": "none"}
 class Attack:
     """What an attack measured, beside what is exact. All of it holds, except with twice ``failure_prob``.
 
-    Fields: own — the exact curve of the two attacked inputs;  forward, backward — :class:`audit.Errors` against it and
-    its inverse;  epsilon, epsilon_lower — at ``delta``, claimed and proven;  distance, distance_lower — δ at ε = 0,
+    Fields: own — the exact curve of the two attacked inputs;  forward, backward — :class:`measured.Errors` against it
+    and its inverse;  epsilon, epsilon_lower — at ``delta``, claimed and proven;  distance, distance_lower — δ at ε = 0,
     claimed and proven.
     """
 
     mechanism: object
     own: Tradeoff
-    forward: audit.Errors
-    backward: audit.Errors
+    forward: measured.Errors
+    backward: measured.Errors
     delta: float
     epsilon: float
     epsilon_lower: float
@@ -77,7 +77,7 @@ def attack(mechanism, one, other, *, num_draws, delta, rng, failure_prob=1e-3, n
     number = checks.integer("num_draws", num_draws, low=4)
     low, high = (_released(mechanism, value, number, rng) for value in (one, other))
     how = {"failure_prob": failure_prob / 2, "num_thresholds": num_thresholds}
-    forward, backward = audit.measured_errors(low, high, **how), audit.measured_errors(-high, -low, **how)
+    forward, backward = measured.errors_of(low, high, **how), measured.errors_of(-high, -low, **how)
     found = audit.two_samples(high, low, delta=delta, failure_prob=failure_prob)
     return Attack(
         mechanism=mechanism,
