@@ -48,7 +48,7 @@ def test_each_command_of_the_readme_is_accepted(words, capsys):
         assert ended.value.code == 0
     else:
         assert cli.main([*words, "--dry-run"] if "--list" not in words else words) == 0
-        assert re.search("(dplearn|ptr)/sec", capsys.readouterr().out)
+        assert re.search("(dplearn|fdp|prime|ptr|stobatch)/sec", capsys.readouterr().out)
 
 
 def test_the_python_of_the_readme_runs(capsys):
