@@ -34,6 +34,10 @@ METHODS = {
     "as_released": (ORANGE, "^", "-."),
     "tuned": (SKY, "D", "-"),
     "ball": (BLUE, "o", "-"),
+    "shrinking mean": (BLACK, "s", ":"),
+    "filter": (GREEN, "s", "--"),
+    "coordinate median": (PINK, "P", "-."),
+    "geometric median": (YELLOW, "X", "--"),
     "as_printed, x̄ known": (PINK, "P", ":"),
 }
 RC = {
