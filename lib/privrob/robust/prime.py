@@ -86,9 +86,9 @@ def settings_for(variant="ball", *, heavy_tailed=False, **changes):
         )
     preset = _PRESETS[variant]
     if heavy_tailed:
-        preset = replace(preset, heavy_tailed=True, clip="ball")
+        preset = replace(preset, heavy_tailed=True, clip="ball", stop_constant=3.0)  # ‖M‖ is 1 without an adversary
         if preset.sound:  # bins of 4 standard deviations: the fullest is within 4 of the mean
-            preset = replace(preset, centre="middle", centre_error=4.0, stop_constant=3.0)
+            preset = replace(preset, centre="middle", centre_error=4.0)
     checks.options(
         "changes", changes, [f for f in Settings.__dataclass_fields__ if f not in ("variant", "heavy_tailed")]
     )
