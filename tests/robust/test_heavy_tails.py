@@ -53,14 +53,16 @@ def test_clipping_without_a_filter_bounds_what_far_records_do_and_filtering_remo
     settings = {"dimension": 6, "num_records": 40_000, "corruption_rate": 0.05, "adversary": "far", "tail": "pareto"}
     settings |= {"repetitions": 2, "epsilon": 3.0, "delta": 1e-6, "virtual_records": 10**10}
     rows = rate_cells.heavy_cell(settings | {"estimators": list(rate_cells.ESTIMATORS)}, streams=Streams(0, "x"))
-    worst = {name: max(r["error"] for r in rows if r["estimator"] == name) / math.sqrt(0.05) for name in rate_cells.ESTIMATORS}
+    worst = dict.fromkeys(rate_cells.ESTIMATORS, 0.0)
+    for row in rows:
+        worst[row["estimator"]] = max(worst[row["estimator"]], row["error"] / math.sqrt(0.05))
     assert worst["mean"] > 9
     assert 3 < worst["truncation"] < 8
     assert worst["PRIME-HT"] < 1
     assert worst["filter"] < 0.5
-    plan = heavy_tails.truncated_mean(np.zeros((9, 2)), corruption_rate=0.1, epsilon=1.0, delta=1e-6, rng=rng(0)).noise
-    assert plan.epsilon(1e-6).upper <= 1.0
-    assert heavy_tails.truncated_mean(np.zeros((0, 2)), corruption_rate=0.1, epsilon=1.0, delta=1e-6, rng=rng(0)).refused
+    how = {"corruption_rate": 0.1, "epsilon": 1.0, "delta": 1e-6, "rng": rng(0)}
+    assert heavy_tails.truncated_mean(np.zeros((9, 2)), **how).noise.epsilon(1e-6).upper <= 1.0
+    assert heavy_tails.truncated_mean(np.zeros((0, 2)), **how).refused
     with pytest.raises(ValueError, match="estimators must be"):
         rate_cells.heavy_cell(settings | {"estimators": ["median"]}, streams=Streams(0, "x"))
 
@@ -71,7 +73,6 @@ def test_goodness_of_three_records_and_the_good_part():
     three = np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 3.0]])
     assert heavy_tails.goodness_of(three, mean=[0.0, 1.0], corruption_rate=0.25) == pytest.approx((4.0, 2.0))
     far = np.vstack([three, [[90.0, 0.0]]])
-    assert (heavy_tails.good_part(far, mean=[2.0, 1.0], corruption_rate=0.25) == three[[0, 1, 2]]).all() or True
     kept = heavy_tails.good_part(far, mean=[2.0, 1.0], corruption_rate=0.25)
     assert sorted(map(tuple, kept)) == sorted(map(tuple, three))
     data = heavy_tails.clean("pareto", 3000, 2, rng=rng(3))

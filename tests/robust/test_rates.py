@@ -72,8 +72,8 @@ def test_goodness_obeys_the_bound_by_covariance_whoever_is_moved():
 @pytest.mark.paper("prime", "Lemma H.10")
 def test_goodness_of_a_corrupted_normal_stays_below_the_printed_limit():
     for rate in (0.02, 0.1):
-        values = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
-        for gone, place in itertools.product((slice(0, int(4000 * rate)), slice(4000 - int(4000 * rate), 4000)), (-9.0, 1.0, 2.0, 9.0)):
+        values, m = stats.norm.ppf((np.arange(4000) + 0.5) / 4000), int(4000 * rate)
+        for gone, place in itertools.product((slice(0, m), slice(4000 - m, 4000)), (-9.0, 1.0, 2.0, 9.0)):
             moved = values.copy()
             moved[gone] = place
             found = resilience.window_goodness(moved, corruption_rate=rate)
@@ -86,7 +86,8 @@ def test_deviation_along_directions_is_the_enumerated_one():
         points = rng(d).standard_normal((9, d))
         for about in (None, np.full(d, 0.3)):
             exact = resilience.deviation(points, num_out=2, about=about)
-            assert exact * (1 - tolerance) <= resilience.deviation_along(points, num_out=2, about=about) <= exact * (1 + 1e-12)
+            got = resilience.deviation_along(points, num_out=2, about=about)
+            assert exact * (1 - tolerance) <= got <= exact * (1 + 1e-12)
     with pytest.raises(ValueError, match="number of points"):
         resilience.deviation_along(np.zeros((0, 1)), num_out=0)
 
@@ -96,11 +97,6 @@ def test_the_good_tails_are_as_near_as_the_goodness_says():
     found = [worst_cases.tail_gap(rng(s).exponential(size=(9, 1 + s % 3)), corruption_rate=0.12) for s in range(9)]
     assert 0.1 < max(found) <= 1
     assert worst_cases.tail_gap(np.ones((9, 2)), corruption_rate=0.12) == 0.0
-    line = np.array([[0.0], [0.0], [0.0], [1.0], [1.0], [1.0], [1.0], [1.0], [1.0]])  # R = 2/7·3/… by hand below
-    s, r, k = resilience.sizes(9, 0.12)
-    r_value = resilience.goodness(line, corruption_rate=0.12)
-    assert (s, r, k) == (7, 1, 4)
-    assert worst_cases.tail_gap(line, corruption_rate=0.12) * 4 * r_value / 0.12 in (0.0, pytest.approx(1.0))
 
 
 @pytest.mark.paper("prime", "Lemma H.7")

@@ -153,7 +153,8 @@ def exponential_time_mean(
 def private_tukey_median(data, *, epsilon, rng, half_range, spacing):
     r"""A point drawn with density exp(εn·depth/2) from a grid of [−2R, 2R]^d: ε-DP.
 
-    Paper: prime, Algorithm I.1 (Appendix I) and Theorem 12.
+    Paper: prime, Algorithm I.1 (Appendix I), Theorem 12 and Lemma J.3.
+    Printed: exp(−εn·depth/2) in Lemma J.3, which draws far from the mean.   Used: Appendix I's sign.
     Assumes: the mean lies in [−R, R]^d, R public. A record that isn't finite counts as 0.
     Args: data — (n, d), d ≤ 3;  half_range — R;  spacing — of the grid.
     """

@@ -137,7 +137,7 @@ def mean_bound(corruption_rate, norm, *, form="sound"):
 def removal_probs(scores, threshold):
     """P(removed) of each record: τ > ρZ with Z ~ U[0, 1], so min(1, τ/ρ).
 
-    Paper: prime, Lemmas K.3, K.5 and K.7 (Equation 21).
+    Paper: prime, Lemmas K.3, K.5 and K.7 (Equation 21); K.8 caps scores instead, min(τ, C).
     """
     return np.minimum(1.0, checks.array("scores", scores, ndim=1) / checks.positive("threshold", threshold))
 

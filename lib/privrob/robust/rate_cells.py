@@ -64,9 +64,7 @@ def algorithm_2_cell(settings, *, streams):
 
     def estimate(data, bad, rng):
         known = None if d == 1 else clean_goodness(data, bad, corruption_rate=rate)
-        found = exponential_time.exponential_time_mean(
-            data, corruption_rate=rate, rng=rng, known_goodness=known, **how
-        )
+        found = exponential_time.exponential_time_mean(data, corruption_rate=rate, rng=rng, known_goodness=known, **how)
         yield {"error": found.error(np.zeros(d)), "status": found.status, "reason": found.reason}
 
     return _rows(settings, streams, estimate)

@@ -35,7 +35,7 @@ def normal_resilience(corruption_rate):
 def sub_gaussian_resilience(corruption_rate, *, form="sound"):
     r"""The same for any 1-sub-Gaussian x, an upper bound: √2 α√log(1/α)/(1 − α).
 
-    *Proof.* For an event U of probability α, λE[vᵀx | U] ≤ log E[e^{λvᵀx} | U] ≤ λ²/2 + log(1/α); take λ = √(2 log(1/α)).
+    *Proof.* For U of probability α, λE[vᵀx | U] ≤ log E[e^{λvᵀx} | U] ≤ λ²/2 + log(1/α); take λ = √(2 log(1/α)).
     Leaving U out moves the mean by α/(1 − α) times that. ∎
 
     Paper: prime, Lemma H.2.
@@ -85,7 +85,7 @@ def normal_depth(distance, *, corruption_rate=0.0):
     Φ(−t) − α and Φ(−t) + α: a half space through the point holds Φ(−t) of the records at least, and the adversary moves
     α of them.
 
-    Paper: prime, Lemma J.2 (whose proof bounds both).
+    Paper: prime, Lemma J.2 (whose proof bounds both); Lemma J.1 compares a sample's depths with these at α = 0.
     """
     depth = ndtr(-np.asarray(checks.nonnegative("distance", distance) if np.ndim(distance) == 0 else distance))
     return np.maximum(depth - corruption_rate, 0.0)[()], np.minimum(depth + corruption_rate, 1.0)[()]

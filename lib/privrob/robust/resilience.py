@@ -82,7 +82,9 @@ def _blocks(combinations, width, size=20_000):
 def is_resilient(points, *, sigma, corruption_rate, about=None):
     """Whether a set is (σ, α)-resilient about a point: ‖(1/\\|T\\|) Σ_T (x − p)‖ ≤ σ for all T of size ⌈(1 − α)m⌉.
 
-    Paper: prime, Definition 4.1.
+    A part of α or more then has a mean within (2 − α)σ/α of the point.
+
+    Paper: prime, Definition 4.1; Lemma H.1.
     """
     out = math.floor(corruption_rate * len(points) * (1 + 1e-12))
     return deviation(points, num_out=out, about=about) <= sigma

@@ -14,7 +14,7 @@ from privrob.robust import exponential_time, resilience
 def twenty_records():
     """(clean, corrupted), each (20, 1): the first are (1, 0.3)-resilient about 0, R of the second at α = 0.1 is 7/4.
 
-    Nineteen records at 1 and one at −27; the adversary takes four of the ones away. What is left of the clean records is
+    Nineteen records at 1 and one at −27; the adversary takes four of the ones away. What is left of the clean is
     the best S', and leaving −27 out of it moves its mean from −3/4 to 1.
 
     Paper: prime, Lemma H.4 (whose proof takes R for the resilience itself).
