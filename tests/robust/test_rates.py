@@ -10,6 +10,7 @@ from scipy import integrate, stats
 from privrob.kinds import Streams
 from privrob.robust import rate_cells, rates, resilience, worst_cases
 from privrob.robust.exponential_time import exponential_plan, exponential_time_mean, printed_least_records
+from privrob.robust.filtering import Outcome, in_words, refused
 from privrob.robust.tukey import depth
 
 
@@ -234,3 +235,13 @@ def test_cells_give_a_row_a_data_set_and_the_same_again():
     assert max(r["error"] for r in found) < 0.5
     settings = own | {"num_records": 300, "epsilon": 5.0, "half_range": 0.3, "spacing": 0.1}
     assert max(r["error"] for r in rate_cells.tukey_cell(settings, streams=Streams(0, "b"))) < 0.5
+
+
+def test_outcomes_in_words_are_an_estimate_a_refusal_or_an_error():
+    def estimator(data, *, kind):
+        if kind == "error":
+            raise ValueError("no")
+        return refused("few") if kind == "refused" else Outcome(data.mean(axis=0), "converged")
+
+    said = [in_words(estimator, np.ones((2, 1)), kind=kind) for kind in ("error", "refused", "good")]
+    assert said == ["error: no", "refused: few", "converged [1.]"]
