@@ -245,3 +245,13 @@ def test_outcomes_in_words_are_an_estimate_a_refusal_or_an_error():
 
     said = [in_words(estimator, np.ones((2, 1)), kind=kind) for kind in ("error", "refused", "good")]
     assert said == ["error: no", "refused: few", "converged [1.]"]
+
+
+@pytest.mark.paper("prime", "Appendix I")
+def test_depths_by_directions_are_the_exact_ones():
+    for seed in range(12):
+        d = 1 + seed % 3
+        data = rng(seed).integers(-2, 3, (9, d)).astype(float) if seed % 2 else rng(seed).exponential(size=(9, d))
+        for candidate in (data[0], np.full(d, 0.2)):
+            got = worst_cases.depth_by_directions(candidate, data, rng=rng(seed))
+            assert got == pytest.approx(depth(candidate[None], data)[0])
