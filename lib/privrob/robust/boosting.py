@@ -16,7 +16,8 @@ def central(estimates):
     Paper: prime, Remark 1 ("mean-of-means" of Lugosi and Mendelson: all pairwise distances).
     """
     estimates = checks.array("estimates", estimates, ndim=2)
-    gaps = np.linalg.norm(estimates[:, None] - estimates[None], axis=2)
+    checks.integer("number of estimates", len(estimates), low=1)
+    gaps = np.array([np.linalg.norm(estimates - one, axis=1) for one in estimates])
     middle = np.sort(gaps, axis=1)[:, len(estimates) // 2]  # of itself too: more than half lie this near
     return estimates[int(np.argmin(middle))]
 
@@ -24,7 +25,8 @@ def central(estimates):
 def mean_of_means(data, estimator, *, num_parts, rng):
     """The central one of the estimates of disjoint parts of the records, drawn without looking at them.
 
-    A record is in one part only, so that (ε, δ) of ``estimator`` is (ε, δ) of the whole (parallel composition).
+    A record is in one part only, so that (ε, δ) of ``estimator`` is (ε, δ) of the whole (parallel composition). A part
+    has 1/k of the records, so k times the noise: where most parts don't converge, neither does the whole.
 
     Paper: prime, Remark 1.
     Args: estimator — function of (records, rng) → :class:`Outcome`;  num_parts — log(1/ζ) up to a constant.
@@ -39,7 +41,9 @@ def mean_of_means(data, estimator, *, num_parts, rng):
     trace = tuple({"part": k, "status": o.status, "reason": o.reason} for k, o in enumerate(found))
     if 2 * len(good) <= parts:
         return refused(f"{parts - len(good)} of {parts} parts gave no estimate", trace)
-    return Outcome(central([o.estimate for o in good]), "converged", "", trace, noise=good[0].noise)
+    passed = sum(o.status == "converged" for o in good)
+    status, reason = ("converged", "") if 2 * passed > parts else ("exhausted", f"{passed} of {parts} parts converged")
+    return Outcome(central([o.estimate for o in good]), status, reason, trace, noise=good[0].noise)
 
 
 def repeated(data, estimator, *, epsilon, delta, num_runs, rng):
