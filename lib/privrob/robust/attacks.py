@@ -13,19 +13,28 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.stats import laplace as laplace_law
 
 from privrob import checks
 from privrob.accounting import audit
 from privrob.mechanisms.histogram import StableHistogram
 from privrob.mechanisms.noise import Laplace
+from privrob.robust import resilience
 from privrob.robust.curator import Curator, Step
 from privrob.robust.dpfilter import printed_plan, private_filter
-from privrob.robust.exponential_time import exponential_time_mean, private_tukey_median
+from privrob.robust.exponential_time import (
+    exponential_plan,
+    exponential_time_mean,
+    goodness_limit,
+    private_tukey_median,
+)
 from privrob.robust.noiseplan import symmetric_noise
-from privrob.robust.prime import make_plan, prime, region_for, settings_for
+from privrob.robust.prime import prime, region_for, settings_for
 from privrob.robust.private_means import dp_mean
 from privrob.robust.released import released_mean, released_prime
 from privrob.robust.rows import Cube, Rows
+
+NEAR = 0.75  # of two records √3 apart
 
 
 class Transcript(Curator):
@@ -270,8 +279,8 @@ def small_set_cell(settings, *, streams):
 
     Paper: prime, Algorithm 10 and Appendix F.1.
     Settings: num_records, num_runs, epsilon, delta.
-    Returns: a row a run: asked (a mean of one record was asked for), near (its answer lies within 0.5 of that record),
-        noise_std of that answer.
+    Returns: a row a run: asked (a mean of one record was asked for), near (its answer lies within :data:`NEAR` of that
+        record), noise_std of that answer.
     """
     n, rows = settings["num_records"], []
     how = {"corruption_rate": (n - 1) / (2 * n) - 1e-9 / n, "epsilon": settings["epsilon"], "delta": settings["delta"]}
@@ -291,12 +300,78 @@ def small_set_cell(settings, *, streams):
         for (what, value), answer in zip(curator.truth, curator.answers, strict=True):
             if what == "centre" and np.abs(value - which).max() < 1e-9:
                 asked.append(float(np.linalg.norm(np.asarray(answer) - which)))
-        row = {"record": which, "asked": bool(asked), "near": bool(asked) and min(asked) < 0.5}
+        row = {"record": which, "asked": bool(asked), "near": bool(asked) and min(asked) < NEAR}
         rows.append(row | {"noise_std": curator.plan["centre"].noise_std, "left": int(curator.state().size)})
     return rows
 
 
-def plan_of(settings):
-    """The noise plan that :func:`small_set_cell` runs with."""
-    how = {"corruption_rate": 0.5 - 1e-9, "epsilon": settings["epsilon"], "delta": settings["delta"]}
-    return make_plan(settings_for("as_printed"), num_records=settings["num_records"], dimension=3, **how)
+def algorithm_2_delta(epsilon, *, corruption_rate, num_records, form="as_printed", heavy_tailed=False, delta=1e-4):
+    r"""The exact δ at ε of Algorithm 2 on the line, its range apart, for a pair of neighbours: at least what it costs.
+
+    Two clusters, scaled so that R(S) is just below what passes, and one record thrown from an end to the far end. The
+    answer is "refused" or a candidate of a grid, each with a probability that is a closed form.
+
+    Paper: prime, Algorithm 2, Theorems 7 and 8.
+    """
+    n, rate, how = num_records, corruption_rate, {"corruption_rate": corruption_rate}
+    limit = goodness_limit(rate, heavy_tailed=heavy_tailed)
+    _, _, k = resilience.sizes(n, rate)
+    best = 0.0
+    for ones in range(k - 2, k + 3):
+        base = np.where(np.arange(n) < ones, 1.0, 0.0)[:, None]
+        good = resilience.window_goodness(base, **how)
+        if good <= 0:
+            continue
+        base = base * (0.98 * limit / good)
+        radius = 4 * float(base.max())
+        more = {"delta": delta, "num_records": n, "dimension": 1, "diameter": 2 * radius, "heavy_tailed": heavy_tailed}
+        plan, choose, _ = exponential_plan(epsilon, form=form, **more, **how)
+        candidates, noise = np.linspace(-radius, radius, 161)[:, None], plan["goodness"]
+        for place, new in ((0, -radius), (n - 1, radius)):
+            other = base.copy()
+            other[place] = new
+            laws = []
+            for x in (base, other):
+                gap = limit - resilience.window_goodness(x, **how)
+                passed = float(laplace_law.cdf(gap, scale=noise.laplace_scale))
+                chosen = np.exp(choose.log_probs(-resilience.distance(candidates, x, **how)))
+                laws.append(np.append(passed * chosen, 1 - passed))
+            for one, two in (laws, laws[::-1]):
+                best = max(best, float(np.maximum(one - math.exp(epsilon) * two, 0.0).sum()))
+    return best
+
+
+def standard_targets(*, num_runs, answer_runs, script_runs, script_records, failure_prob, epsilon, delta):
+    """The settings of :func:`attack_cell` for every estimator of this folder: those that should keep their claim, and
+    those that shouldn't. Transcripts and answers are attacked at (ε, δ), printed plans at their own ε ≤ 0.9."""
+    whole = {"epsilon": epsilon, "delta": delta, "num_runs": num_runs, "num_records": 40, "sound": True}
+    light, few = {**whole, "num_runs": answer_runs}, {"num_records": 20, "dimension": 1}
+    script = {"attack": "size pair", "epsilon": 1.0, "delta": 0.01, "num_records": script_records, "dimension": 1}
+    script |= {"num_runs": script_runs}
+    once = {"options": {"num_epochs": 1, "num_iterations": 1}}  # every query of it, in most runs
+    ball, printed = (
+        {"attack": "prime", "variant": "ball", "dimension": 2},
+        {"sound": False, "epsilon": 0.9, "delta": 0.01},
+    )
+    step = {"attack": "dpfilter", "num_steps": 2, "dimension": 2}
+    best = {"attack": "answer", "estimator": "exponential_time"}
+    targets = [
+        {**whole, "name": "PRIME, ball", **ball, **once},
+        {**whole, "name": "PRIME, tuned", **ball, **once, "variant": "tuned", "dimension": 3},
+        {**whole, "name": "PRIME, ball, 4 × 2", **ball, "dimension": 1},
+        {**whole, "name": "PRIME, heavy tails", **ball, **once, "heavy_tailed": True},
+        {**whole, "name": "DPFILTER, sound", **step, "form": "sound"},
+        {**whole, "name": "DPFILTER, printed, d = 2", **step, **printed, "form": "as_printed", "num_records": 900},
+        {**light, "name": "Algorithm 2, sound, d = 1", **best, "dimension": 1},
+        {**whole, "name": "Algorithm 2, sound, d = 2", **best, "dimension": 2, "num_records": 10},
+        {**whole, "name": "Tukey median", "attack": "answer", "estimator": "tukey", "dimension": 2, "num_records": 12},
+        {**light, "name": "DP mean", "attack": "answer", "estimator": "dp_mean", "dimension": 3},
+        {**light, "name": "range, with cut-off", "attack": "histogram", "cutoff": True, **few},
+        {**script, "name": "PRIME, ball, pair for the script", "variant": "ball", "sound": True},
+        {**light, "name": "range, no cut-off", "attack": "histogram", "cutoff": False, **few, **printed},
+        {**light, "name": "DPFILTER, printed mean", "attack": "mean query", **few, "dimension": 100, "sound": False},
+        {**script, "name": "script, its size check", "variant": "as_released", "sound": False},
+        {**light, "name": "script, its DP mean", "attack": "answer", "estimator": "released_mean", "dimension": 2,
+         "num_records": 400, "epsilon": 1.0, "sound": False},
+    ]  # fmt: skip
+    return [{**target, "failure_prob": failure_prob} for target in targets]
