@@ -193,17 +193,24 @@ def _size_pair(settings, streams):
 
 
 def _histogram(settings, streams):
-    """n records in n bins, and one of them moved to a bin of its own: the score is whether that bin shows."""
+    """With a cut-off: a record moves from one half-full bin to the other; the score is the difference of their counts.
+    Without: n records in n bins, one moves to a bin of its own; the score is whether that bin shows."""
     n, rng, claim = settings["num_records"], streams.numpy("noise"), {"delta": settings["delta"], "width": 1.0}
     histogram = StableHistogram.karwa_vadhan(settings["epsilon"], **claim)
-    if not settings["cutoff"]:
+    if settings["cutoff"]:
+        base, places = np.arange(n) % 2 + 0.5, (1.5, 0.5)
+    else:
+        base, places = np.arange(n) + 0.5, (n + 7.5, 0.5)
         histogram = StableHistogram(histogram.noise, -math.inf, 1.0)
     found = []
-    for place in (n + 7.5, 0.5):
-        data = np.arange(n) + 0.5
+    for place in places:
+        data = base.copy()
         data[0] = place
-        shown = [histogram.release(data, rng=rng)[0] for _ in range(settings["num_runs"])]
-        found.append(np.array([float(n + 7 in bins) for bins in shown]))
+        shown = [dict(zip(*histogram.release(data, rng=rng))) for _ in range(settings["num_runs"])]
+        if settings["cutoff"]:
+            found.append(np.array([s.get(1, 0.0) - s.get(0, 0.0) for s in shown]))
+        else:
+            found.append(np.array([float(n + 7 in s) for s in shown]))
     return tuple(found)
 
 

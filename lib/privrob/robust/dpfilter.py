@@ -67,6 +67,16 @@ def printed_plan(epsilon, *, delta, num_records, dimension, box_side, num_steps,
     return NoisePlan(entries, caveats, location=location)
 
 
+def records_needed(dimension, *, epsilon, delta, num_steps, box_side, corruption_rate, share=0.2):
+    """n at which the printed noise of Σ (its spectral norm, 2√d σ) is this share of α log(1/α): all noises are ∝ 1/n.
+
+    Paper: prime, Theorem 5 (T of order d) and Lemma D.3 (T of order dB²).
+    """
+    how = {"num_records": 1, "dimension": dimension, "box_side": box_side, "num_steps": num_steps}
+    noise = printed_plan(epsilon, delta=delta, **how)["second_moment"].noise_std
+    return 2 * math.sqrt(dimension) * noise / (share * stop_level(corruption_rate))
+
+
 def sound_plan(epsilon, *, delta, num_records, dimension, diameter, num_steps, noiseless=False):
     """Normal noise by the true sensitivities; of μ², range 15 %, matrix 50, mean 20, norm 10, size 5."""
     mu, lost = gdp_budget(epsilon, delta=delta)

@@ -28,8 +28,8 @@ def stated_error(corruption_rate):
 def filter_cell(settings, *, streams):
     """Repeated runs of one estimator at one setting: a row each.
 
-    Settings: estimator — ``filter`` (Algorithm 4) or ``dpfilter`` (7 and 8);  adversary, shift — see
-    :func:`privrob.robust.corruption.corrupted_normal`;  num_records, dimension, corruption_rate, num_runs;
+    Settings: study — its name, if any;  estimator — ``filter`` (Algorithm 4) or ``dpfilter`` (7 and 8);  adversary,
+    shift — see :func:`privrob.robust.corruption.corrupted_normal`;  num_records, dimension, corruption_rate, num_runs;
     options — more arguments of the estimator.
     Returns: rows with error, unfiltered, status, steps, clean_left and bad_left (shares of n).
     """
@@ -45,6 +45,7 @@ def filter_cell(settings, *, streams):
         data, bad = corrupted_normal(n, d, corruption_rate=rate, **how)
         more = {"corruption_rate": rate, "rng": streams.numpy(f"filter {k}"), **settings.get("options", {})}
         row = {name: settings[name] for name in ("estimator", "adversary", "num_records", "dimension")}
+        row |= {"study": settings.get("study", ""), "form": settings.get("options", {}).get("form", "")}
         row |= {"corruption_rate": rate, "run": k, "unfiltered": float(np.linalg.norm(data.mean(axis=0)))}
         if kind == "filter":
             found = filter_mean(data, **more)
@@ -109,6 +110,7 @@ def range_cell(settings, *, streams):
         data[: int(rate * n)] = 2 * math.floor(settings["mean"] / 2) + 2 * settings["bin"] + 1.0
         found = where.release(data, rng=rng)
         row = {name: settings[name] for name in ("mean", "bin", "num_records", "dimension")} | {"run": k}
+        row |= {"study": settings.get("study", ""), "centre": where.centre}
         if found.centre is None:
             rows.append(row | {"off": math.inf, "in_wide": False, "in_half": False})
             continue
