@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from privrob import checks
+from privrob import checks, lists
 from privrob.kinds import Streams
 from privrob.mechanisms.ranges import column_counts
 from privrob.robust import mmw, planner
@@ -172,11 +172,11 @@ def test_range_queries_stop_where_their_cut_offs_say():
 
 
 def test_several_values_are_each_checked_by_name():
-    assert checks.several("sizes", [3, 4], checks.integer, low=1) == [3, 4]
+    assert lists.several("sizes", [3, 4], checks.integer, low=1) == [3, 4]
     with pytest.raises(ValueError, match="sizes must be a list of at least one value"):
-        checks.several("sizes", [], checks.integer, low=1)
+        lists.several("sizes", [], checks.integer, low=1)
     with pytest.raises(ValueError, match=r"sizes\[1\] must"):
-        checks.several("sizes", [3, 0], checks.integer, low=1)
+        lists.several("sizes", [3, 0], checks.integer, low=1)
 
 
 @pytest.mark.paper("prime", "Figure 2")
