@@ -28,6 +28,7 @@ MODULES = {  # modules whose package has another name
     "platformdirs": "pooch",
     "pygments": "sphinx",
     "mpl_toolkits": "matplotlib",
+    "grpc": "flwr",
 }
 OURS = {"privrob", "house", "toy_cells", "conftest"}
 
@@ -88,7 +89,8 @@ def test_the_environment_installs_the_library_and_only_from_open_channels():
 
 def test_every_module_that_is_imported_is_declared():
     declared = {name_of(p) for p in bootstrap.requirements(ROOT / "pyproject.toml")}
-    declared |= {name_of(p) for p in PROJECT["project"]["optional-dependencies"]["vision"]}
+    for extra in ("vision", "federated"):  # beside the environment
+        declared |= {name_of(p) for p in PROJECT["project"]["optional-dependencies"][extra]}
     missing = {}
     for path, code in sources():
         beside = {p.stem for p in path.parent.glob("*.py")}
