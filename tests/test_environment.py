@@ -94,8 +94,8 @@ def test_every_module_that_is_imported_is_declared():
     missing = {}
     for path, code in sources():
         beside = {p.stem for p in path.parent.glob("*.py")}
-        if path.parent.name == "benchmarks":  # a peer that need not be there
-            beside |= set(re.findall(r"importorskip\(\"(\w+)\"\)", code))
+        if "tests" in path.parts:  # a peer that need not be there
+            beside |= set(re.findall(r"importorskip\(\"(\w+)\"", code))
         for module in imported(code) - set(sys.stdlib_module_names) - OURS - beside:
             if MODULES.get(module, module).lower().replace("_", "-") not in declared:
                 missing.setdefault(module, []).append(path.relative_to(ROOT).as_posix())
