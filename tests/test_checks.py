@@ -96,3 +96,8 @@ def test_orders_exceed_1_and_point_to_the_limit():
             checks.orders(bad)
     with pytest.raises(ValueError, match="kl"):
         checks.orders([2.0, 1.0])
+
+
+def test_an_integer_beyond_float64_is_refused_by_name():
+    with pytest.raises(ValueError, match="scale must lie in"):
+        checks.positive("scale", 10**400)

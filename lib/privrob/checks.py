@@ -25,7 +25,10 @@ def real(name, value, *, low=-math.inf, high=math.inf, open_low=False, open_high
     bounds = f"lie in {left}{low:g}, {high:g}{right}" if (low, high) != (-math.inf, math.inf) else "be a number"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         _fail(name, f"be a real number and {bounds}" if bounds != "be a number" else bounds, value, hint, TypeError)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond 1e308
+        _fail(name, bounds, f"an integer of {value.bit_length()} bits", hint)
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
     if math.isnan(number) or too_low or too_high:

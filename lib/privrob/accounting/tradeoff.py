@@ -120,7 +120,9 @@ class Tradeoff:
         logs = checks.array("log_type1", log_type1, finite=False)
         if not (logs <= 0).all():
             raise ValueError(f"log_type1 must be at most 0, got log_type1={log_type1!r}")
-        return self._log_type2(logs, np.where(logs < -1.0, 0.0, np.log1p(-np.exp(np.maximum(logs, -1.0)))))[()]
+        with np.errstate(divide="ignore"):  # log 0 at α = 1
+            rest = np.where(logs < -1.0, 0.0, np.log(-np.expm1(np.maximum(logs, -1.0))))
+        return self._log_type2(logs, rest)[()]
 
     def _log_type2(self, log_alpha, log_rest):
         """The same, at log α and log(1 − α); of the two the smaller one is looked up."""

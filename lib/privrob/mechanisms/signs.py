@@ -144,6 +144,8 @@ def word_law(plus_probs, *, odds):
         odds — e^ε.
     Returns: probability by word, a dict of tuples of 0 and 1.
     """
+    if not 0 < odds < math.inf:
+        raise ValueError(f"odds must be a finite number above 0, got odds={odds!r}; it is e^ε")
     law = {}
     for word in itertools.product((0, 1), repeat=len(plus_probs)):
         law[word] = math.prod(p if bit else 1 - p for p, bit in zip(plus_probs, word, strict=True))
