@@ -323,3 +323,13 @@ def test_parameters_outside_their_domain_are_refused_by_name():
     ]:
         with pytest.raises(ValueError, match=name):
             ask()
+
+
+def test_ratios_beyond_float64_are_no_overflow_and_never_nan():
+    """e^800, (7/3)^(10^6), Φ(-50): the ratio is a logarithm."""
+    alpha = np.array([0.0, 0.5, 1.0])
+    np.testing.assert_array_equal(forms.cldp(alpha, epsilon=800.0), [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(forms.theorem_9(alpha, p_min=0.3, p_max=0.7, num_trials=10**6), [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(forms.theorem_9(alpha, p_min=5e-324, p_max=0.5), [1.0, 5e-324, 0.0])
+    np.testing.assert_array_equal(forms.noisy_sign(alpha, noise_ratio=0.01), [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(forms.sto_sign(alpha, clip=1e308, scale_a=1.5e308), [1.0, 0.1, 0.0], rtol=1e-12)

@@ -160,3 +160,18 @@ def test_scales_within_the_clip_are_refused():
             ask()
     with pytest.raises(ValueError, match="scale_a must"):
         vectors.ternary_l2_mu(clip=1.0, scale_a=1.0, scale_b=1.5)
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-300, 1e-17, 1e-9, 1e-6, 1e-3, 0.5, 0.999, 1.0, 3.0])
+def test_mu_of_a_tiny_epsilon_is_not_rounded_down(epsilon):
+    with mpmath.workdps(40):
+        tail = mpmath.tanh(mpmath.mpf(epsilon) / 2)
+        exact = 2 * mpmath.sqrt(2) * (mpmath.erfinv(tail) if epsilon > 1e-8 else tail * mpmath.sqrt(mpmath.pi) / 2)
+    assert exact * (1 - mpmath.mpf(10) ** -15) <= vectors.lemma_4(epsilon)
+    assert vectors.lemma_4(epsilon) <= max(exact * (1 + mpmath.mpf(10) ** -11), 3e-308)
+
+
+@pytest.mark.parametrize("clip", [1e-300, 1e-17, 1e-9, 1e-4])
+def test_mu_of_ternary_is_not_rounded_down_where_the_clip_is_far_below_the_scale(clip):
+    exact = clip * math.sqrt(2 * math.pi)  # 2·√2·erfinv(c) at A = B = 1, from below
+    assert exact * (1 - 1e-15) <= vectors.ternary_l2_mu(clip=clip, scale_a=1.0, scale_b=1.0) <= exact * 1.001 + 1e-14

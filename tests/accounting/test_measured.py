@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from privrob.accounting import gdp, measured
+from privrob.accounting import audit, gdp, measured
 
 
 def test_measured_errors_bracket_a_known_curve_and_refute_wrong_ones():
@@ -25,3 +25,11 @@ def test_measured_errors_bracket_a_known_curve_and_refute_wrong_ones():
     assert few.threshold.tolist() == [0, 1]
     with pytest.raises(ValueError, match="num_thresholds"):
         measured.errors_of(np.ones(8), np.ones(8), num_thresholds=0)
+
+
+def test_failure_probability_is_split_over_both_errors_of_all_thresholds():
+    scores = np.arange(200.0)
+    found = measured.errors_of(scores, scores + 50, failure_prob=0.01, num_thresholds=5)
+    share, hits = 0.01 / (2 * found.threshold.size), np.round(found.type1 * 100).astype(int)
+    want = audit.clopper_pearson(hits, 100, failure_prob=share)
+    np.testing.assert_allclose([found.type1_lower, found.type1_upper], want, rtol=1e-12)

@@ -119,3 +119,10 @@ def test_what_cannot_be_counted_or_approximated_is_refused():
         composed.approximate([(OPEN, 5)], 0.1, method="clt")
     with pytest.raises(ValueError, match="method"):
         composed.approximate([(TERNARY, 5)], 0.1, method="edgeworth")
+
+
+@pytest.mark.parametrize("entries", [[], [(Tradeoff.of([0.5, 0.5], [0.5, 0.5]).pair, 3)]])
+def test_a_composition_that_tells_nothing_has_no_nan(entries):
+    assert composed.clt_mu(entries) == 0.0
+    for method in composed.METHODS:
+        np.testing.assert_allclose(composed.approximate(entries, [0.0, 0.3, 1.0], method=method), [1.0, 0.7, 0.0])

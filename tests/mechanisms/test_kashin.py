@@ -54,3 +54,12 @@ def test_a_seed_names_a_frame():
     assert not np.allclose(Kashin(200, 400, seed=4).analyse(x), FRAME.analyse(x))
     with pytest.raises(ValueError, match="frame_size must"):
         Kashin(200, 200)
+
+
+@pytest.mark.parametrize("vector", [1.0, [1.0], [1.0, 2.0]])
+def test_vectors_of_another_dimension_are_refused_by_name(vector):
+    for function in (Kashin(3, 6).analyse, Kashin(3, 6).represent):
+        with pytest.raises(ValueError, match="vector must have 3 numbers along the last axis"):
+            function(vector)
+    with pytest.raises(ValueError, match="spread must have 6 numbers"):
+        Kashin(3, 6).recover([1.0])

@@ -219,3 +219,8 @@ def test_an_attack_meets_the_guarantee_from_below(mechanism):
     found = audit.two_samples(high, low, delta=0.05, failure_prob=1e-5)
     exact = mechanism.epsilon(0.05, **HOW).upper
     assert 0.8 * exact < found.epsilon_lower <= exact
+
+
+@pytest.mark.parametrize("noise", [DiscreteGaussian(1, 0.01), Skellam(1, 1e-320)])
+def test_mu_is_infinite_where_the_ends_have_hardly_an_output_in_common(noise):
+    assert noise.gdp_mu_upper(neighbouring="replace", sampling="none") == math.inf

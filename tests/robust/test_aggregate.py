@@ -89,3 +89,12 @@ def test_byzfl_gives_the_same(name):
         options = {"f": f} if name in ("TrMean", "Krum", "MultiKrum") else {}
         theirs = getattr(byzfl, name)(**options)(cloud(n, name=f"{n}"))
         assert aggregate.make(name, options)(cloud(n, name=f"{n}")) == pytest.approx(np.asarray(theirs), rel=1e-9)
+
+
+def test_krum_counts_the_n_minus_f_minus_1_nearest_others():
+    """With f = 1 of 5, three others count: 0 has 1 + 1 + 16, 1 has 1 + 4 + 9; with two, 0 would win."""
+    vectors = np.array([[0.0], [1.0], [-1.0], [4.0], [9.0]])
+    distances = np.sort((vectors - vectors.T) ** 2, axis=1)[:, 1:4].mean(axis=1)
+    want = vectors[np.argmin(distances)]
+    assert want == 1.0
+    np.testing.assert_array_equal(aggregate.make("Krum", {"f": 1})(vectors), want)

@@ -118,3 +118,22 @@ def test_budgets_are_checked():
         bit_budget.binomial(epsilon=0.0, delta=1e-5, bits=1.0)
     with pytest.raises(ValueError, match="code"):
         bit_budget.ternary(epsilon=1.0, delta=1e-5, bits=1.0, code="huffman")
+
+
+def test_a_huge_budget_is_met_by_a_scale_just_above_the_clip():
+    plan = bit_budget.binomial(epsilon=700.0, delta=1e-5, bits=1.5, most=2)
+    assert plan.epsilon.upper <= 700.0
+    assert plan.mechanism.p_max > 1 - 1e-8
+
+
+def test_shares_use_all_bits_just_below_the_turn_of_the_entropy():
+    plans = bit_budget.ternary_plans(
+        epsilon=1.0, delta=1e-5, bits=1.58, num_rounds=1, clip=1.0, objective=lambda m: 0.0, num_shares=2
+    )
+    assert max(plan.bits for plan in plans) == pytest.approx(1.58, abs=1e-9)
+
+
+def test_the_gaussian_error_refuses_rounds_and_clips_out_of_range():
+    for bad in ({"num_rounds": -1}, {"clip": math.nan}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            bit_budget.gaussian_error(epsilon=1.0, delta=1e-5, **bad)

@@ -372,3 +372,31 @@ def test_votes_outside_their_range_are_refused():
     ]:
         with pytest.raises(ValueError, match=f"{name} must"):
             ask()
+
+
+@pytest.mark.parametrize("mean", [math.nan, math.inf, "x", None])
+def test_a_mean_that_is_no_number_is_refused_and_no_bound_of_0(mean):
+    one, three = {"scale_b": 1.0, "num_trials": 1, "num_users": 3}, {"scale_a": 0.5, "scale_b": 1.0, "num_users": 3}
+    calls = [
+        lambda: voting.theorem_5(mean, **one),
+        lambda: voting.theorem_10(mean, **one, wrong_vote_prob=0.9),
+        lambda: voting.theorem_6(mean, **three),
+        lambda: voting.binomial_bound(mean, **one, num_attackers=0),
+        lambda: voting.ternary_bound(mean, **three, num_attackers=0),
+    ]
+    for call in calls:
+        with pytest.raises((ValueError, TypeError), match="mean must"):
+            call()
+
+
+def test_bounds_and_votes_refuse_what_would_make_them_too_small():
+    how = {"scale_b": 1.0, "num_users": 3, "num_attackers": 1}
+    for bad in ({"scale_a": 5.0}, {"scale_a": math.nan}, {"scale_a": 0.5, "wrong_margin": -7.0}):
+        with pytest.raises(ValueError, match=list(bad)[-1]):
+            voting.ternary_bound(0.3, **how, **bad)
+    for masses in ([-1.0, 0.5, 1.5], [0.5, 0.6, 0.5], [0.5, 0.5]):
+        with pytest.raises(ValueError, match="masses must be probabilities"):
+            voting.wrong_prob([(masses, 3)])
+    for leans, trials in (([], 1), ([2.0], 1), ([0.5], 0)):
+        with pytest.raises(ValueError, match=r"leans|num_trials"):
+            voting.simulate(leans, num_trials=trials, num_runs=10, rng=np.random.default_rng(0))

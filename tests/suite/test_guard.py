@@ -1,6 +1,7 @@
 """What a notebook's parameters cell may hold, and which values may change it."""
 
 import math
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from house import PARAMETERS, notebook
 from privrob.suite import guard
 from privrob.suite.guard import ParameterError
+from privrob.suite.session import Run
 
 DEFAULTS = {
     "delta": 1e-5,
@@ -238,3 +240,16 @@ def test_text_of_the_command_line_is_read_as_the_type_of_the_default(text, name,
 def test_text_that_is_not_of_that_type_is_refused(text, name):
     with pytest.raises(ParameterError, match=f"-p {name}.* must be "):
         guard.parse_text(text, DEFAULTS[name], where=f"-p {name}")
+
+
+def test_parameters_out_of_range_are_refused_by_name_before_any_work():
+    run = SimpleNamespace(parameters={"num_draws": 0, "scales": [1.0, math.inf], "shown": [], "huge": 10**400, "ok": 1})
+    for name, words in (
+        ("num_draws", "num_draws=0"),
+        ("scales", "scales=inf"),
+        ("shown", r"got \[\]"),
+        ("huge", "bits"),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} must .*{words}"):
+            Run.within(run, **{name: (1, 10)})
+    Run.within(run, ok=(1, 1))

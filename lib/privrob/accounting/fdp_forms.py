@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import expit, log_ndtr, ndtr
 
 from privrob import checks
 from privrob.accounting.logspace import log_binomial
@@ -146,9 +146,10 @@ def theorem_9(type1, *, p_min, p_max, num_trials=1):
     if low == 0 or high == 1:
         raise ValueError(f"p_min and p_max must lie inside (0, 1), got p_min={p_min!r}, p_max={p_max!r}")
     trials = checks.integer("num_trials", num_trials, low=1)
-    failures, successes = ((1 - low) / (1 - high)) ** trials, (high / low) ** trials
-    plus = np.maximum(0.0, np.maximum(1 - failures * alpha, (1 - alpha) / successes))
-    minus = np.maximum(0.0, np.maximum(1 - successes * alpha, (1 - alpha) / failures))
+    failures = trials * (math.log1p(-low) - math.log1p(-high))
+    successes = trials * (math.log(high) - math.log(low))
+    plus = np.maximum(_from_one(alpha, failures), (1 - alpha) * math.exp(-successes))
+    minus = np.maximum(_from_one(alpha, successes), (1 - alpha) * math.exp(-failures))
     return np.minimum(plus, minus)[()]
 
 
@@ -157,9 +158,19 @@ def _ends(p_min, p_max):
     return low, checks.real("p_max", p_max, low=low, high=1.0)
 
 
-def _two_points(alpha, ratio, knee):
-    """1 − rα up to the knee, (1 − α)/r from there."""
-    return np.where(alpha <= knee, 1 - ratio * alpha, (1 - alpha) / ratio)[()]
+def _from_one(alpha, log_ratio):
+    """1 − rα, at least 0; r may be beyond float64."""
+    with np.errstate(divide="ignore"):
+        return -np.expm1(np.minimum(log_ratio + np.log(alpha), 0.0))
+
+
+def _two_points(alpha, log_ratio, knee, *, negative=False):
+    """1 − rα up to the knee, (1 − α)/r from there; as printed with a knee where the first is negative."""
+    first = _from_one(alpha, log_ratio)
+    if negative:
+        with np.errstate(divide="ignore", over="ignore"):
+            first = 1 - np.exp(log_ratio + np.log(alpha))
+    return np.where(alpha <= knee, first, (1 - alpha) * math.exp(-log_ratio))[()]
 
 
 def sto_sign(type1, *, clip, scale_a, form="sound"):
@@ -171,7 +182,7 @@ def sto_sign(type1, *, clip, scale_a, form="sound"):
     """
     alpha, c, a = type1_errors(type1), *_clip_below(clip, "scale_a", scale_a)
     sign = 1 if checks.choice("form", form, FORMS) == "as_printed" else -1
-    return _two_points(alpha, (a + c) / (a - c), (a + sign * c) / (2 * a))
+    return _two_points(alpha, 2 * math.atanh(c / a), 0.5 + sign * c / a / 2, negative=sign > 0)
 
 
 def cldp(type1, *, epsilon, form="sound"):
@@ -180,9 +191,9 @@ def cldp(type1, *, epsilon, form="sound"):
     Paper: fdp, Example 2 (18).
     Printed: knee at (A + c)/2A = e^ε/(1 + e^ε).   Used: 1/(1 + e^ε).
     """
-    alpha, ratio = type1_errors(type1), math.exp(checks.positive("epsilon", epsilon, finite=True))
+    alpha, epsilon = type1_errors(type1), checks.positive("epsilon", epsilon, finite=True)
     printed = checks.choice("form", form, FORMS) == "as_printed"
-    return _two_points(alpha, ratio, ratio / (1 + ratio) if printed else 1 / (1 + ratio))
+    return _two_points(alpha, epsilon, float(expit(epsilon if printed else -epsilon)), negative=printed)
 
 
 def noisy_sign(type1, *, noise_ratio, clip=1.0, form="sound"):
@@ -194,7 +205,9 @@ def noisy_sign(type1, *, noise_ratio, clip=1.0, form="sound"):
     alpha, sigma = type1_errors(type1), checks.positive("noise_ratio", noise_ratio, finite=True)
     printed = checks.choice("form", form, FORMS) == "as_printed"
     reach = checks.positive("clip", clip, finite=True) / sigma if printed else 1 / (2 * sigma)
-    return _two_points(alpha, float(ndtr(reach) / ndtr(-reach)), float(ndtr(-reach)))
+    if math.isinf(reach):
+        raise ValueError(f"noise_ratio must not be denormal, got noise_ratio={noise_ratio!r}")
+    return _two_points(alpha, float(log_ndtr(reach) - log_ndtr(-reach)), float(ndtr(-reach)))
 
 
 def ternary(type1, *, clip, scale_a, scale_b):

@@ -30,7 +30,9 @@ def lemma_4(epsilon):
     epsilon = checks.array("epsilon", epsilon)
     if not (epsilon >= 0).all():
         raise ValueError(f"epsilon must be at least 0, got epsilon={epsilon}")
-    return (np.maximum(-2 * ndtri_exp(-np.logaddexp(0.0, epsilon)), 0.0) * _UP)[()]
+    small = 2 * math.sqrt(2) * erfinv(np.tanh(np.minimum(epsilon, 1.0) / 2))  # keeps the digits of a small ε
+    mu = np.where(epsilon < 1, small, -2 * ndtri_exp(-np.logaddexp(0.0, epsilon)))
+    return np.where(epsilon > 0, np.maximum(mu * _UP, np.finfo(float).tiny), 0.0)[()]
 
 
 def theorem_7(*, clip, scale_b, num_trials, dimension):
@@ -91,7 +93,8 @@ def ternary_l2_mu(*, clip, scale_a, scale_b):
     a = checks.real("scale_a", scale_a, low=clip, open_low=True, open_high=True)
     b = checks.real("scale_b", scale_b, low=a, open_high=True)
     low, middle, high = ndtri_exp(np.log(np.array([a - clip, a, a + clip]) / (2 * b)))
-    return float(2 * max(middle - low, high - middle)) * _UP
+    lost = 1e-15 * (1 + max(abs(low), abs(high)))  # digits of the difference where c is far below A
+    return float(2 * (max(middle - low, high - middle) + lost)) * _UP
 
 
 def lemma_2(gdp_mu, *, sampling_ratio):
@@ -104,7 +107,8 @@ def lemma_2(gdp_mu, *, sampling_ratio):
     one by one. With μ from Theorem 7 it overflows: that is infinity here.
     Args: sampling_ratio — s = b √T / |D|.
     """
-    mu, s = checks.array("gdp_mu", gdp_mu, finite=False), checks.nonnegative("sampling_ratio", sampling_ratio)
+    mu = checks.array("gdp_mu", gdp_mu, finite=False)
+    s = checks.nonnegative("sampling_ratio", sampling_ratio, finite=True)
     if not (mu >= 0).all():
         raise ValueError(f"gdp_mu must be at least 0, got gdp_mu={mu}")
     with np.errstate(over="ignore"):  # e^{μ²} − 1 apart, what is left are two small terms

@@ -71,6 +71,8 @@ def clt_mu(entries):
     Paper: fdp, Remark 13 (Dong et al. 2021, Theorem 3.4).
     """
     null, other = (_cumulants(entries, side) for side in (0, 1))
+    if null[1] == 0:  # nothing is told
+        return 0.0
     return float((other[0] - null[0]) / ((math.sqrt(null[1]) + math.sqrt(other[1])) / 2))
 
 
@@ -92,6 +94,8 @@ def approximate(entries, type1, *, method):
     if checks.choice("method", method, METHODS) == "clt":
         return gdp.tradeoff(alpha, gdp_mu=clt_mu(entries))
     null, other = (_cumulants(entries, side) for side in (0, 1))
+    if null[1] == 0:
+        return (1 - alpha)[()]
     order = int(method[-1])
     low = np.full(alpha.shape, null[0] - 40 * math.sqrt(null[1]))
     high = np.full(alpha.shape, null[0] + 40 * math.sqrt(null[1]))

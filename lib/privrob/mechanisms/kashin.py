@@ -48,12 +48,12 @@ class Kashin:
     def recover(self, spread):
         """U y. Args: spread — y, shape (…, D)."""
         rows, outer, inner = self._frame
-        return outer * dct(checks.array("spread", spread) * inner, norm="ortho", axis=-1)[..., rows]
+        return outer * dct(_ending("spread", spread, self.frame_size) * inner, norm="ortho", axis=-1)[..., rows]
 
     def analyse(self, vector):
         """Uᵀx, the least-squares representation. Args: vector — x, shape (…, d)."""
         rows, outer, inner = self._frame
-        x = checks.array("vector", vector)
+        x = _ending("vector", vector, self.dimension)
         full = np.zeros((*x.shape[:-1], self.frame_size))
         full[..., rows] = outer * x
         return inner * idct(full, norm="ortho", axis=-1)
@@ -65,7 +65,7 @@ class Kashin:
         before the rest is represented by least squares.
         """
         checks.positive("truncation", truncation, finite=True)
-        rest = checks.array("vector", vector).copy()
+        rest = _ending("vector", vector, self.dimension).copy()
         spread = np.zeros((*rest.shape[:-1], self.frame_size))
         for _ in range(checks.integer("num_rounds", num_rounds, low=0)):
             level = truncation * np.linalg.norm(rest, axis=-1, keepdims=True) / math.sqrt(self.frame_size)
@@ -80,3 +80,11 @@ class Kashin:
         largest = np.abs(checks.array("spread", spread)).max(axis=-1)
         with np.errstate(invalid="ignore"):
             return np.where(norms > 0, largest * math.sqrt(self.dimension) / np.where(norms > 0, norms, 1.0), 0.0)[()]
+
+
+def _ending(name, value, size):
+    """An array whose last axis has so many numbers: one would spread over all of them."""
+    array = checks.array(name, value)
+    if array.shape[-1:] != (size,):
+        raise ValueError(f"{name} must have {size} numbers along the last axis, got shape {array.shape}")
+    return array

@@ -87,6 +87,8 @@ class IntegerNoise(Finite):
         check_local(neighbouring, sampling)
         low, high = (self.log_masses(value) for value in self.worst_inputs[0])
         seen = (low > _LOG_INNER) & (high > _LOG_INNER)
+        if not seen.any():  # the two ends have hardly an output in common
+            return math.inf
         return Tradeoff.of_logs(*(_merged(log, seen) for log in (low, high))).gdp_mu_upper
 
     @property

@@ -119,7 +119,7 @@ def _sum_losses(mechanism, num_rounds):
     """
     if isinstance(mechanism, BinomialMechanism):
         trials = mechanism.num_trials * num_rounds
-        unit = math.log(mechanism.p_max / mechanism.p_min)
+        unit = math.log(mechanism.p_max) - math.log1p(-mechanism.p_max)  # 1 − p_max has lost digits as p_min
         return (2.0 * np.arange(trials + 1) - trials) * unit, log_binomial(trials, mechanism.p_max)
     masses = np.exp(mechanism.log_masses(mechanism.clip))
     total, power, left = np.ones(1), masses, num_rounds
@@ -148,7 +148,8 @@ def gaussian_error(*, epsilon, delta, num_rounds=1, clip=1.0):
     """Mean square error of continuous Gaussian noise on the number itself, within the same budget: what unlimited bits
     buy without compression."""
     multiplier = float(gdp.noise_multiplier_of(epsilon, delta=delta))
-    return (2 * clip * multiplier) ** 2 * num_rounds
+    clip = checks.positive("clip", clip, finite=True)
+    return (2 * clip * multiplier) ** 2 * checks.integer("num_rounds", num_rounds, low=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan

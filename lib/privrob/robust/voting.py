@@ -20,6 +20,7 @@ from privrob import checks
 from privrob.accounting.logspace import log_binomial
 
 FORMS = ("sound", "as_printed")
+_HUGE = 1e150  # of a mean: squares stay finite
 _DIRECT = 2**26  # products of a convolution that are taken one by one
 
 
@@ -42,7 +43,7 @@ def theorem_5(mean, *, scale_b, num_trials, num_users):
     Paper: fdp, Theorem 5 (87), Remark 11.
     Assumes: attackers hold numbers of the same mean, and negate them.
     """
-    signal, n, m = abs(float(mean)), *_counts(num_users, num_trials)
+    signal, n, m = _size(mean), *_counts(num_users, num_trials)
     noise = checks.positive("scale_b", scale_b, finite=True) * least_signal(num_users=n, num_trials=m)
     return n * (signal - noise) / (signal + noise) if signal > noise else -math.inf
 
@@ -55,7 +56,7 @@ def theorem_10(mean, *, scale_b, num_trials, num_users, wrong_vote_prob, form="s
     only K = 0.   Used: (132) as proven. The condition needs N|x̄|/B, and then follows from the bound. For
     p_att ≤ (1 − r)/2 any number is tolerated.
     """
-    signal, n, m = abs(float(mean)) / checks.positive("scale_b", scale_b), *_counts(num_users, num_trials)
+    signal, n, m = _size(mean) / checks.positive("scale_b", scale_b), *_counts(num_users, num_trials)
     r, p = least_signal(num_users=n, num_trials=m), checks.probability("wrong_vote_prob", wrong_vote_prob)
     if signal <= r:
         return -math.inf
@@ -71,7 +72,7 @@ def theorem_6(mean, *, scale_a, scale_b, num_users, form="sound"):
     Printed: for any A/B.   Used: A/B ≥ 1 − 2^(−1/N), without which squaring (94) loses a sign: at N = 3, A = 0.105,
     B = 1, x̄ = 0.1 the printed bound is 1.70, and one attacker makes the vote wrong with probability 0.748.
     """
-    signal = abs(float(mean)) / checks.positive("scale_b", scale_b)  # such an attacker has p − q = |x̄|/B
+    signal = _size(mean) / checks.positive("scale_b", scale_b)  # such an attacker has p − q = |x̄|/B
     return theorem_11(mean, scale_a=scale_a, scale_b=scale_b, num_users=num_users, wrong_margin=signal, form=form)
 
 
@@ -90,7 +91,7 @@ def theorem_11(mean, *, scale_a, scale_b, num_users, wrong_margin, form="sound")
     b = checks.positive("scale_b", scale_b, finite=True)
     a = checks.real("scale_a", scale_a, low=0.0, high=b, open_low=True)
     margin = checks.real("wrong_margin", wrong_margin, low=-a / b * (1 + 1e-12), high=a / b * (1 + 1e-12))
-    signal, tau = abs(float(mean)), _silence(n)
+    signal, tau = _size(mean), _silence(n)
     square = 2 * a * b * tau - (b * tau) ** 2
     if (checks.choice("form", form, FORMS) == "sound" and a / b < tau) or signal**2 <= square:
         return -math.inf
@@ -107,7 +108,7 @@ def binomial_bound(mean, *, scale_b, num_trials, num_users, num_attackers, wrong
 
     Paper: fdp, (85) for blind attackers (``wrong_vote_prob`` left out) and (130).
     """
-    signal, n, m = abs(float(mean)) / checks.positive("scale_b", scale_b), *_counts(num_users, num_trials)
+    signal, n, m = _size(mean) / checks.positive("scale_b", scale_b), *_counts(num_users, num_trials)
     k = checks.integer("num_attackers", num_attackers, low=0)
     p = (1 + signal) / 2 if wrong_vote_prob is None else checks.probability("wrong_vote_prob", wrong_vote_prob)
     lean = ((1 - 2 * p) * k + n * signal) / (n + k)
@@ -121,9 +122,10 @@ def ternary_bound(mean, *, scale_a, scale_b, num_users, num_attackers, wrong_mar
     Printed: p_att + q_att = A/B.   Used: the same proof serves attackers who vote as often as they like.
     Args: wrong_margin — p_att − q_att;  attacker_votes — p_att + q_att, A/B if left out.
     """
-    signal, n = abs(float(mean)) / checks.positive("scale_b", scale_b), _counts(num_users, 1)[0]
-    k, some = checks.integer("num_attackers", num_attackers, low=0), scale_a / scale_b
-    margin = signal if wrong_margin is None else wrong_margin
+    signal, n = _size(mean) / checks.positive("scale_b", scale_b), _counts(num_users, 1)[0]
+    k = checks.integer("num_attackers", num_attackers, low=0)
+    some = checks.real("scale_a", scale_a, low=0.0, high=scale_b, open_low=True) / scale_b
+    margin = signal if wrong_margin is None else checks.real("wrong_margin", wrong_margin, low=-1.0, high=1.0)
     lean = (n * signal - k * margin) / (n + k)
     if lean <= 0:
         return 1.0
@@ -150,7 +152,7 @@ def sampled_bound(mean, *, scale_b, num_trials, num_users, num_attackers, sample
     N = 10, K = 1, p_s = 0.2, s = 0.9, M = 5, as Jensen's inequality wants a concave logarithm.
     Assumes: equal inputs of the honest users and, negated, of the attackers.
     """
-    signal, n, m = abs(float(mean)) / checks.positive("scale_b", scale_b), *_counts(num_users, num_trials)
+    signal, n, m = _size(mean) / checks.positive("scale_b", scale_b), *_counts(num_users, num_trials)
     signal = checks.real("mean / scale_b", signal, low=0.0, high=1.0)
     k, rate = checks.integer("num_attackers", num_attackers, low=0), checks.probability("sample_rate", sample_rate)
     if checks.choice("form", form, FORMS) == "as_printed":
@@ -212,7 +214,9 @@ def _total(groups):
     """Masses of the sum of all users."""
     total = np.ones(1)
     for masses, count in groups:
-        power, left = np.asarray(masses, dtype=np.float64), checks.integer("count", count, low=0)
+        power, left = checks.array("masses", masses, ndim=1), checks.integer("count", count, low=0)
+        if power.size % 2 == 0 or (power < 0).any() or abs(power.sum() - 1) > 1e-9:
+            raise ValueError(f"masses must be probabilities at −m … m that sum to 1, got {masses!r}")
         while left:
             if left & 1:
                 total = _sum(total, power)
@@ -267,6 +271,9 @@ def simulate(leans, *, num_trials, num_runs, rng):
     :func:`wrong_prob` is quick for. Equal leans are drawn together."""
     values, counts = np.unique(checks.array("leans", leans, ndim=1), return_counts=True)
     runs, total = checks.integer("num_runs", num_runs, low=1), np.zeros(num_runs)
+    checks.integer("num_trials", num_trials, low=1)
+    if not values.size or np.abs(values).max() > 1:
+        raise ValueError(f"leans must hold at least one number, all in [-1, 1], got leans={leans!r}")
     for value, count in zip(values, counts):
         total += 2 * rng.binomial(count * num_trials, (1 + value) / 2, runs) - count * num_trials
     rate = float((total <= 0).mean())
@@ -287,6 +294,11 @@ def theorem_8(*, start_gap, smoothness, num_rounds, dimension, form="sound"):
     dimension = checks.integer("dimension", dimension, low=1)
     scale = math.sqrt(checks.positive("smoothness", smoothness) / checks.integer("num_rounds", num_rounds, low=1))
     return scale * (gap + (dimension if checks.choice("form", form, FORMS) == "sound" else 1) / 2)
+
+
+def _size(mean):
+    """|x̄|, of a finite number."""
+    return abs(checks.real("mean", mean, low=-_HUGE, high=_HUGE))
 
 
 def _counts(num_users, num_trials):

@@ -13,6 +13,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privrob import checks
 from privrob.kinds import Streams
 from privrob.suite import claims as claims_
 from privrob.suite import figures, guard, record, tables
@@ -110,6 +111,19 @@ class Run:
             print(f"{self.job.notebook}, by hand: results go to studies/lab and are not counted.")
 
     # ------------------------------------------------------------------------------------------ what a run gives
+
+    def within(self, **limits):
+        """Refuse parameters outside of (low, high), both allowed, before any work: numbers, or every item of a list."""
+        for name, (low, high) in limits.items():
+            value = self.parameters[name]
+            if value == []:
+                raise guard.ParameterError(f"{name} must hold at least one value in [{low:g}, {high:g}], got []")
+            for item in value if isinstance(value, list) else [value]:
+                try:
+                    checks.real(name, item, low=low, high=high)
+                except OverflowError:
+                    size = f"an integer of {item.bit_length()} bits"
+                    raise guard.ParameterError(f"{name} must lie in [{low:g}, {high:g}], got {size}") from None
 
     @property
     def device(self):
