@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom
 from trainings import data
 
 from privrob.accounting import fdp_vectors
@@ -338,6 +339,8 @@ def test_lemma_2_is_no_guarantee_and_the_ledger_is():
     fewer = federated_privacy.user_privacy(mechanism, **how, user_rate=0.5)
     assert 150 < fewer.num_rounds < 210
     assert fewer.epsilon < got.epsilon
+    assert fewer.guarantee.delta + how["delta"] / 10 <= how["delta"] * (1 + 1e-12)  # the chance of more is paid for
+    assert binom.sf(fewer.num_rounds, how["num_rounds"], 0.5) <= how["delta"] / 10
     nothing = federated_privacy.user_privacy(mechanism, **{**how, "num_rounds": 0})
     assert nothing.epsilon == 0
     assert nothing.approximate_mu == 0
