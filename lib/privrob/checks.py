@@ -74,6 +74,13 @@ def choice(name, value, allowed, *, hint=""):
     return value
 
 
+def several(name, values, one, **limits):
+    """A list with at least one entry, each of which passes ``one`` (:func:`integer`, :func:`positive`, …)."""
+    if not isinstance(values, (list, tuple)) or not values:
+        _fail(name, "be a list of at least one value", values, "")
+    return [one(f"{name}[{i}]", value, **limits) for i, value in enumerate(values)]
+
+
 def array(name, value, *, ndim=None, finite=True, hint=""):
     """A float64 array of the given number of dimensions, finite unless said otherwise."""
     try:

@@ -122,6 +122,18 @@ def test_counts_of_blocks_add_up_to_counts_of_the_whole():
     assert merged([])[0].size == 0
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_counts_of_all_columns_at_once_are_the_counts_of_each(dtype):
+    data = np.random.default_rng(3).standard_normal((700, 4)).astype(dtype) * [1, 1, 30, 1]
+    data[650, 3] = 1e12  # too long a range to be counted at once, in one block of several
+    data[651, 0] = -3e17
+    found = column_counts(data, width=0.7, origin=0.1, block=100)
+    for column, (bins, number) in zip(data.T, found):
+        want = counts(column, width=0.7, origin=0.1)
+        assert bins.tolist() == want[0].tolist()
+        assert number.tolist() == want[1].tolist()
+
+
 def test_it_states_what_it_can_and_refuses_the_rest():
     histogram = StableHistogram.gaussian(3.0, lost_prob=1e-4, width=1.0)
     assert isinstance(histogram, Guarantee)

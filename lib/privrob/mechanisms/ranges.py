@@ -14,7 +14,8 @@ from privrob import checks
 from privrob.mechanisms.histogram import StableHistogram, counts, merged
 
 CENTRES = ("middle", "left_edge", "refined")
-_BLOCK = 2**16
+_BLOCK = 2**12  # rows at a time: they fit a cache
+_MOST_CELLS = 2**16  # bins of all columns that are counted at once
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,26 @@ def column_counts(data, *, width, origin=0.0, block=_BLOCK):
     for start in range(0, len(data), block):
         rows = np.asarray(data[start : start + block])
         finite = np.isfinite(rows).all(axis=1)
-        rows = rows if finite.all() else rows[finite]
-        columns = np.ascontiguousarray(rows.T)
-        for j, column in enumerate(columns):
-            parts[j].append(counts(column, width=width, origin=origin))
+        for found, part in zip(parts, _block_counts(rows if finite.all() else rows[finite], width, origin)):
+            found.append(part)
     return [merged(part) for part in parts]
+
+
+def _block_counts(rows, width, origin):
+    """(bins, counts) of each column of finite rows: one count over all columns where their bins are few."""
+    width = checks.positive("width", width, finite=True)
+    if not len(rows):
+        return [counts(column, width=width, origin=origin) for column in rows.T]
+    with np.errstate(over="ignore"):
+        bins = np.floor((rows - origin) / width)
+    low, span, d = float(bins.min()), float(bins.max() - bins.min()) + 1, rows.shape[1]
+    if not (abs(low) < 2.0**52 and span * d <= _MOST_CELLS):
+        return [counts(column, width=width, origin=origin) for column in np.ascontiguousarray(rows.T)]
+    span = int(span)
+    place = (bins - low).astype(np.intp) + span * np.arange(d)
+    found = np.bincount(place.ravel(), minlength=span * d).reshape(d, span)
+    shown = [np.flatnonzero(row) for row in found]
+    return [(occupied + int(low), row[occupied]) for occupied, row in zip(shown, found)]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,10 @@ r"""Data sets with an adversary's records in them: N(0, I), a fraction α of whi
 direction; ``tail_swap``: the top α tail along a direction leaves, its mass comes back at −√E[z² \| tail] (nothing that
 looks at second moments sees it: the error stays near 2.4 α√log(1/α)); ``hide``: α mass at distance √log(1/α);
 ``scatter``: d orthogonal directions; ``corner``: far out along (1, …, 1); ``decoy``: half corner, half rotated;
-``nan``: records that aren't finite.
+``range``: all at (3, …, 3), in the bin beside the fullest one of a range query; ``nan``: records that aren't finite.
+
+The clean records need not be Normal: ``signs`` (±1 on each coordinate) and ``uniform`` (on ±√3) have covariance I and
+are 1-sub-Gaussian as well.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from scipy.stats import norm
 
 from privrob import checks
 
-ADVERSARIES = ("none", "cluster", "rotated", "random", "tail_swap", "hide", "scatter", "corner", "decoy", "nan")
+ADVERSARIES = ("none", "cluster", "rotated", "random", "tail_swap", "hide", "scatter", "corner", "decoy")
+ADVERSARIES += ("range", "nan")
+LAWS = ("normal", "signs", "uniform")
 FAR = 25.0
 
 
@@ -31,15 +36,24 @@ def direction(kind, dimension, rng):
 
 
 def corrupted_normal(num_records, dimension, *, corruption_rate, adversary, rng, shift=1.5, dtype=np.float64, mean=0.0):
+    """:func:`corrupted_records` of the Normal law."""
+    how = {"corruption_rate": corruption_rate, "adversary": adversary, "rng": rng, "shift": shift}
+    return corrupted_records(num_records, dimension, law="normal", dtype=dtype, mean=mean, **how)
+
+
+def corrupted_records(
+    num_records, dimension, *, corruption_rate, adversary, rng, law="normal", shift=1.5, dtype=np.float64, mean=0.0
+):
     """Records (n, d) about ``mean``, and which of them the adversary put there (n,).
 
     Paper: prime, Appendix L (``cluster``: μ_bad = (1.5, …, 1.5)).
-    Args: adversary — one of :data:`ADVERSARIES`;  shift — of each coordinate of a cluster.
+    Args: adversary — one of :data:`ADVERSARIES`;  law — of the clean records, one of :data:`LAWS`;  shift — of each
+        coordinate of a cluster.
     """
     n, d = checks.integer("num_records", num_records, low=0), checks.integer("dimension", dimension, low=1)
     rate = checks.real("corruption_rate", corruption_rate, low=0.0, high=0.5)
     kind = checks.choice("adversary", adversary, ADVERSARIES)
-    rows = rng.standard_normal((n, d), dtype=np.float32 if dtype == np.float32 else np.float64)
+    rows = _clean(n, d, checks.choice("law", law, LAWS), rng, np.float32 if dtype == np.float32 else np.float64)
     m = 0 if kind == "none" else int(rate * n + 1e-9)
     bad = np.zeros(n, dtype=bool)
     v = direction(kind, d, rng).astype(rows.dtype)
@@ -51,6 +65,14 @@ def corrupted_normal(num_records, dimension, *, corruption_rate, adversary, rng,
     if m:
         rows[bad] = _placed(kind, rows[bad], v, rate, shift)
     return rows + np.asarray(mean, dtype=rows.dtype), bad
+
+
+def _clean(n, d, law, rng, dtype):
+    if law == "signs":
+        return (2 * rng.integers(0, 2, (n, d), dtype=np.int8) - 1).astype(dtype)
+    if law == "uniform":
+        return ((2 * rng.random((n, d), dtype=dtype) - 1) * math.sqrt(3)).astype(dtype)
+    return rng.standard_normal((n, d), dtype=dtype)
 
 
 def _placed(kind, rows, v, rate, shift):
@@ -69,6 +91,8 @@ def _placed(kind, rows, v, rate, shift):
         rows = rows.copy()
         rows[np.arange(m), np.arange(m) % d] += shift * math.sqrt(d)
         return rows
+    if kind == "range":
+        return np.full_like(rows, 3.0)
     if kind == "nan":
         return np.full_like(rows, np.nan)
     far = np.full_like(rows, FAR)

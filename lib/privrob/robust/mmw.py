@@ -48,6 +48,21 @@ def printed_step(norm, *, stop_constant=1.0, heavy_tailed=False):
     return 1 / (100 * (0.1 / stop_constant + (1.05 if heavy_tailed else 1.01)) * norm)
 
 
+def iterations_to_pass(dimension, *, step_times_norm, gate=5.5, most=100_000):
+    """Iterations of an epoch, answers exact, until ψ = ⟨M − I, U⟩ exceeds λ/5.5 for one direction of excess λ.
+
+    Paper: prime, Algorithm 10, Lemma F.5 (T₂ = O(log d)).
+    Args: dimension — d;  step_times_norm — α^(s)·λ: 1/(100 (0.1/C + 1.01)) as printed, κ in ``tuned`` and ``ball``.
+    Returns: the least t with e^(tκ)/(e^(tκ) + d − 1) > 1/5.5; ``most`` where it takes longer.
+    """
+    kappa = checks.positive("step_times_norm", step_times_norm)
+    others = checks.integer("dimension", dimension, low=1) - 1
+    if others < gate - 1:
+        return 1
+    least = math.log(others / (gate - 1)) / kappa
+    return most if least >= most else math.floor(least) + 1
+
+
 def num_bins(diameter):
     """2 + ⌈log₂ D²⌉ bins [1/4, 1/2), [1/2, 1), … up to D² at least.
 

@@ -83,6 +83,29 @@ def plan(*, num_records, dimension, corruption_rate, epsilon, delta, variant="ba
     return Plan(num_records=n, dimension=d, corruption_rate=rate, needed_records=need, **here)
 
 
+def least_epsilon_of_range(*, top_share, num_records, dimension, corruption_rate, delta, variant="as_printed"):
+    """The ε from which the fullest bin of a coordinate is above the range query's cut-off, its noise apart.
+
+    Paper: prime, Figure 1, right (the "threshold around ε = 0.05").
+    Args: top_share — of the records, in the fullest bin.
+    Returns: ε to 1e-6 of it, from above; infinite where 1e6 isn't enough.
+    """
+    settings = prime.settings_for(variant)
+    share = checks.probability("top_share", top_share, allow_zero=False)
+    how = {"num_records": num_records, "dimension": dimension, "corruption_rate": corruption_rate, "delta": delta}
+
+    def shows(epsilon):
+        return prime.make_plan(settings, epsilon=epsilon, **how).location.histogram.cutoff <= share * num_records
+
+    low, high = 1e-6, 1e6
+    if not shows(high):
+        return math.inf
+    while high > (1 + 1e-6) * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if shows(middle) else (middle, high)
+    return high
+
+
 def _judge(settings, n, *, dimension, corruption_rate, epsilon, delta):
     d, rate, n = dimension, corruption_rate, max(n, 2)
     how = {"dimension": d, "corruption_rate": rate, "epsilon": epsilon, "delta": delta}

@@ -15,6 +15,7 @@ import numpy as np
 
 from privrob import checks
 from privrob.mechanisms.noise import Gaussian, Laplace
+from privrob.mechanisms.ranges import column_counts
 from privrob.robust import mmw
 from privrob.robust.filtering import FilteredSet, Outcome, check_data, excess, refused, stop_level
 from privrob.robust.noiseplan import Entry, NoisePlan, symmetric_noise
@@ -66,14 +67,23 @@ def released_plan(num_records, dimension, *, epsilon, delta):
     return NoisePlan(entries, _CAVEATS, private=False)
 
 
+def least_epsilon_of_released_range(*, top_share, num_records, dimension, delta):
+    """The ε from which a bin with this share of the records is above the script's cut-off, its noise apart: below it,
+    x̄ is −2R + 0.1 on every coordinate."""
+    d, share = dimension, top_share - 1 / num_records
+    return 2 * math.log(d / (0.01 * delta)) * d / (0.01 * num_records * share)
+
+
 def released_range(data, *, epsilon, delta, known_range, rng):
     """Its x̄: on each coordinate the sum of both ends of the fullest of 2R − 1 bins over ±(R + 1/2), after a cut-off."""
     n, d = data.shape
     edges = np.linspace(-known_range - 0.5, known_range + 0.5, 2 * int(known_range))
+    number = len(edges) - 1
     scale, cutoff = 2 * d / (n * epsilon), 2 * math.log(d / delta) * d / (epsilon * n) + 1 / n
     centre = np.zeros(d)
-    for j in range(d):
-        share = np.histogram(data[:, j], bins=edges)[0] / n
+    for j, (bins, found) in enumerate(column_counts(data, width=edges[1] - edges[0], origin=edges[0])):
+        inside = (bins >= 0) & (bins < number)
+        share = np.bincount(bins[inside], weights=found[inside], minlength=number) / n
         share = share + np.where(share != 0, rng.laplace(0.0, scale, share.size), 0.0)
         best = int(np.argmax(np.where(share < cutoff, 0.0, share)))
         centre[j] = edges[best] + edges[best + 1]

@@ -29,6 +29,16 @@ METHODS = {
     "RDP": (ORANGE, "^", "--"),
     "PLD": (GREEN, "D", "-"),
     "GDP (CLT)": (GREY, "v", ":"),
+    "DP mean": (GREY, "X", (0, (5, 1))),
+    "as_printed": (RED, "v", "--"),
+    "as_released": (ORANGE, "^", "-."),
+    "tuned": (SKY, "D", "-"),
+    "ball": (BLUE, "o", "-"),
+    "shrinking mean": (BLACK, "s", ":"),
+    "filter": (GREEN, "s", "--"),
+    "coordinate median": (PINK, "P", "-."),
+    "geometric median": (YELLOW, "X", "--"),
+    "as_printed, x̄ known": (PINK, "P", ":"),
 }
 RC = {
     "figure.figsize": (6.4, 4.0),
@@ -73,6 +83,36 @@ def paper_points(ax, x, y, *, method=None, label="as printed"):
     """A document's own values: hollow markers, so that they are never taken for ours."""
     colour = METHODS[method][0] if method else BLACK
     return ax.plot(x, y, linestyle="none", marker="o", markersize=8, mfc="none", mec=colour, mew=1.5, label=label)
+
+
+def means(rows, by, *, value="error"):
+    """Mean, standard error, median, number of rows and the share of infinite ones ("no estimate"), by groups.
+
+    Args: rows — a DataFrame;  by — names of columns;  value — the column that is averaged.
+    """
+    import pandas as pd
+
+    group = rows.groupby(by)[value]
+    infinite = rows.assign(**{value: np.isinf(rows[value])}).groupby(by)[value].mean()
+    found = pd.DataFrame({"mean": group.mean(), "median": group.median(), "rows": group.size()})
+    with np.errstate(invalid="ignore"):
+        found["s.e."] = (group.std() / np.sqrt(found["rows"])).where(infinite == 0)
+    found["no estimate"] = infinite
+    return found.reset_index()
+
+
+def mean_curves(ax, rows, x, *, methods, by="label", value="error", top=None):
+    """The means of each method along ``x`` with one standard error, in the method's style.
+
+    Args: rows — a DataFrame;  by — the column that names the method;  top — where a point with a row without an
+    estimate is drawn instead, hollow.
+    """
+    for method in methods:
+        found, look = means(rows[rows[by] == method], [x], value=value), style(method)
+        good, none = found[found["no estimate"] == 0], found[found["no estimate"] > 0]
+        ax.errorbar(good[x], good["mean"], yerr=good["s.e."], capsize=2, **look)
+        if top is not None:
+            ax.plot(none[x], [top] * len(none), **{**look, "linestyle": "none", "mfc": "none", "label": None})
 
 
 def left_out(fig):
