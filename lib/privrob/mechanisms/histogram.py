@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.special import log_ndtr, ndtri
 
 from privrob import checks
@@ -152,6 +153,18 @@ class StableHistogram:
         if self.noise.noise_std == 0:
             return float(gap <= 0)
         return math.exp(float(log_ndtr(-gap / self.noise.noise_std)))
+
+    def miss_prob(self, count, tolerance):
+        """That the number shown for a bin (0 where it isn't) is off its count by more than this: exact."""
+        if count == 0:
+            return 0.0
+        noise, gap = self.noise, self.cutoff - count  # it shows where the noise is at least this
+        law = (
+            stats.laplace(0.0, noise.laplace_scale) if isinstance(noise, Laplace) else stats.norm(0.0, noise.noise_std)
+        )
+        high = law.sf(max(tolerance, gap))
+        low = max(float(law.cdf(-tolerance) - law.cdf(gap)), 0.0)
+        return float(high + low + (law.cdf(gap) if count > tolerance else 0.0))
 
     def show(self, bins, found, *, rng):
         """The bins that show, and their noisy counts, of counts that were taken already."""

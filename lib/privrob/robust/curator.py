@@ -25,13 +25,16 @@ class Step:
 
 class Curator:
     """Args: rows — the clipped records;  plan — the noises;  rng — of the noise;  corruption_rate — α, for T_2α;
-    interactive — replay the history at each query;  stop — ``spectral`` or ``top``;  layout — of the matrix's noise."""
+    interactive — replay the history at each query;  stop — ``spectral`` or ``top``;  layout — of the matrix's noise;
+    copies — each record counts so often in sizes and totals, whose noise doesn't know n: a virtual sample size."""
 
     def __init__(
-        self, rows, *, plan, rng, corruption_rate, interactive=False, stop="spectral", layout="isotropic", identity=True
-    ):
+        self, rows, *, plan, rng, corruption_rate, interactive=False, stop="spectral", layout="isotropic",
+        identity=True, copies=1.0,
+    ):  # fmt: skip
         self.rows, self.plan, self.rng = rows, plan, rng
         self.interactive, self.stop, self.layout, self.identity = interactive, stop, layout, identity
+        self.copies = float(copies)
         self.tail = tail_size(rows.n, corruption_rate)
         self.history, self._state, self._scored, self.num_queries = [], None, None, 0
 
@@ -60,7 +63,7 @@ class Curator:
 
     def size(self):
         """\\|S\\| with noise. Paper: prime, Algorithms 6 and 12 (q_size)."""
-        return float(self._noisy("size", float(self.state().size)))
+        return float(self._noisy("size", self.state().size * self.copies)) / self.copies
 
     def mean(self, what="mean"):
         """μ(S) with noise, about the centre. Paper: prime, Algorithms 6 and 12 (q_mean, q_spectral)."""
@@ -68,7 +71,7 @@ class Curator:
 
     def total(self, what="mean"):
         """Σ (x − x̄) with noise."""
-        return self._noisy(what, self.state().total)
+        return self._noisy(what, self.state().total * self.copies) / self.copies
 
     def norm(self, what="norm"):
         """λ with noise. Paper: prime, Algorithms 6 and 12 (q_norm, q_spectral)."""

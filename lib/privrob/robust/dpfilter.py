@@ -17,7 +17,7 @@ from privrob.mechanisms.histogram import Lost
 from privrob.mechanisms.noise import Gaussian, Laplace
 from privrob.mechanisms.ranges import PrivateRange
 from privrob.robust.curator import Curator, Step
-from privrob.robust.filtering import Outcome, check_data, refused, stop_level
+from privrob.robust.filtering import Outcome, check_data, check_location, refused, stop_level
 from privrob.robust.noiseplan import Entry, NoisePlan, classic_std, gdp_budget
 from privrob.robust.prime import RANGE_SHARE, printed_box_side
 from privrob.robust.rows import Cube, Rows
@@ -26,9 +26,14 @@ FORMS = ("sound", "as_printed", "noiseless")
 
 
 def printed_steps(dimension, box_side, corruption_rate):
-    """T = ⌈dB² log(dB²/(α log 1/α))⌉, its constant taken as 1. Paper: prime, Algorithm 8 (Algorithms 1 and 7: O(d))."""
+    """T = ⌈dB² log(dB²/(α log 1/α))⌉, its constant taken as 1; at least 1, and 1 at α = 0, where nothing is removed.
+
+    Paper: prime, Algorithm 8 (Algorithms 1 and 7: O(d)).
+    """
     square = dimension * box_side**2
-    return math.ceil(square * math.log(square / max(stop_level(corruption_rate), 1e-300)))
+    if not corruption_rate:
+        return 1
+    return max(1, math.ceil(square * math.log(square / stop_level(corruption_rate))))
 
 
 def printed_plan(epsilon, *, delta, num_records, dimension, box_side, num_steps, algorithm=8):
@@ -62,6 +67,16 @@ def printed_plan(epsilon, *, delta, num_records, dimension, box_side, num_steps,
     return NoisePlan(entries, caveats, location=location)
 
 
+def records_needed(dimension, *, epsilon, delta, num_steps, box_side, corruption_rate, share=0.2):
+    """n at which the printed noise of Σ (its spectral norm, 2√d σ) is this share of α log(1/α): all noises are ∝ 1/n.
+
+    Paper: prime, Theorem 5 (T of order d) and Lemma D.3 (T of order dB²).
+    """
+    how = {"num_records": 1, "dimension": dimension, "box_side": box_side, "num_steps": num_steps}
+    noise = printed_plan(epsilon, delta=delta, **how)["second_moment"].noise_std
+    return 2 * math.sqrt(dimension) * noise / (share * stop_level(corruption_rate))
+
+
 def sound_plan(epsilon, *, delta, num_records, dimension, diameter, num_steps, noiseless=False):
     """Normal noise by the true sensitivities; of μ², range 15 %, matrix 50, mean 20, norm 10, size 5."""
     mu, lost = gdp_budget(epsilon, delta=delta)
@@ -82,7 +97,8 @@ def sound_plan(epsilon, *, delta, num_records, dimension, diameter, num_steps, n
 
 def private_filter(
     data, *, corruption_rate, epsilon, delta, rng, form="sound", num_steps=None, stop_constant=3.0, interactive=False,
-    location=None, box_side=None, failure_prob=0.1, algorithm=8, stop="spectral",
+    location=None, box_side=None, failure_prob=0.1, algorithm=8, stop="spectral", noise_records=None,
+    curator_type=Curator,
 ):  # fmt: skip
     r"""A private mean by filtering one direction a step: Algorithm 7 with 8, or 1 with 6 (``interactive``).
 
@@ -90,33 +106,41 @@ def private_filter(
     Printed: without an answer after T steps.   Used: the last μ_t, status ``exhausted``; ``sound`` also keeps μ_t in
         the cube and asks for a total in place of the mean.
     Args: as :func:`privrob.robust.prime.prime`;  form — ``sound``, ``as_printed`` or ``noiseless`` (for study);
-        num_steps — T, as printed if None;  box_side — B, as printed if None;  algorithm — whose noise λ gets.
+        num_steps — T, as printed if None;  box_side — B, as printed if None;  algorithm — whose noise λ gets;
+        noise_records — the n that noise is made for, as there;  curator_type — the class that answers.
     """
     checks.choice("form", form, FORMS)
     n, d, rate = check_data(data, corruption_rate)
+    epsilon = checks.positive("epsilon", epsilon, finite=True)
+    delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+    location = None if location is None else check_location(location, d)
     if n < 2:
         return refused(f"too few records: {n}")
-    side = printed_box_side(n, d, failure_prob=failure_prob) if box_side is None else float(box_side)
+    side = printed_box_side(n, d, failure_prob=failure_prob) if box_side is None else box_side
+    side = checks.positive("box_side", side, finite=True)
     steps = printed_steps(d, side, rate) if num_steps is None else checks.integer("num_steps", num_steps, low=1)
     printed = form == "as_printed"
-    how = {"delta": delta, "num_records": n, "dimension": d, "num_steps": steps}
+    virtual = n if noise_records is None else checks.integer("noise_records", noise_records, low=1)
+    how = {"delta": delta, "num_records": virtual, "dimension": d, "num_steps": steps}
     if printed:
         plan = printed_plan(epsilon, box_side=side, algorithm=algorithm, **how)
         least = 4 * plan["size"].laplace_scale * math.log(4 * steps / ((1 - RANGE_SHARE) * delta))
-        if n < least:
-            return replace(refused(f"too few records: n = {n} is below (4/ε₁) log(1/(2δ₁)) = {least:.4g}"), noise=plan)
+        if virtual < least:
+            short = f"too few records: n = {virtual} is below (4/ε₁) log(1/(2δ₁)) = {least:.4g}"
+            return replace(refused(short), noise=plan)
     else:
         plan = sound_plan(epsilon, diameter=side * math.sqrt(d), noiseless=form == "noiseless", **how)
+    plan = plan if virtual <= n else replace(plan, private=False)  # noise for more records than there are
     range_rng, noise_rng, draw_rng = rng.spawn(3)
     if location is None:
         found = plan.location.release(data, rng=range_rng)
         if found.centre is None:
             return replace(refused(found.reason), noise=plan)
         location = found.centre
-    region = Cube(checks.array("location", location, ndim=1), side)
-    curator = Curator(
+    region = Cube(np.asarray(location), side)
+    curator = curator_type(
         Rows(data, region), plan=plan, rng=noise_rng, corruption_rate=rate, interactive=interactive, stop=stop,
-        layout="mirror" if printed else "isotropic",
+        layout="mirror" if printed else "isotropic", copies=virtual / n,
     )  # fmt: skip
     trace, limit = [], (stop_constant - 0.01) * stop_level(rate)
     for step in range(steps):
@@ -132,6 +156,8 @@ def private_filter(
             noise = getattr(plan["norm"], "noise_std", None) or getattr(plan["norm"], "laplace_scale", 0.0)
             weak = f"the stop test says little: its noise {noise:.3g} exceeds its limit {limit:.3g}"
             return Outcome(region.centre + point, "converged", weak if noise > limit else "", tuple(trace), noise=plan)
+        if not curator.tail:
+            return Outcome(region.centre + point, "exhausted", "nothing to remove: α = 0", tuple(trace), noise=plan)
         values, vectors = np.linalg.eigh(curator.second_moment(about=point))
         top = vectors[:, [int(np.argmax(np.abs(values)))]]
         curator.filter(Step(point, top, region.diameter**2 * draw_rng.random()))

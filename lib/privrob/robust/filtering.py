@@ -139,13 +139,15 @@ class FilteredSet:
         if not len(places):
             return
         self.alive[places] = False
+        before = np.trace(self._gram)
         if 4 * len(places) < self.size:
             rows = self.rows.take(places)
             self.size -= len(rows)
             self._sum -= rows.sum(axis=0)
             self._gram -= rows.T @ rows
-        else:
-            self.size, self._sum, self._gram = self.rows.moments(self.alive)
+            if np.trace(self._gram) > 1e-6 * before:
+                return  # else little is left of what was summed, and much of that is rounding
+        self.size, self._sum, self._gram = self.rows.moments(self.alive)
 
 
 def tail_size(num_records, corruption_rate):
@@ -169,6 +171,14 @@ def excess(second_moment, *, stop="spectral"):
     """
     values = np.linalg.eigvalsh(second_moment)
     return float(values[-1] - 1) if stop == "top" else float(max(abs(values[-1] - 1), abs(values[0] - 1)))
+
+
+def check_location(location, dimension):
+    """A public x̄: shape (d,)."""
+    place = checks.array("location", location, ndim=1)
+    if len(place) != dimension:
+        raise ValueError(f"location must have one entry a column of data, {dimension}, got {len(place)}")
+    return place
 
 
 def check_data(data, corruption_rate):

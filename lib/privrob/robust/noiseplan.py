@@ -99,11 +99,14 @@ class NoisePlan:
         return math.sqrt(sum(squares))
 
     def epsilon(self, delta):
-        """ε of the whole plan at δ, for replaced records: an interval. Infinite where nothing is promised.
+        """ε of the whole plan at δ, for replaced records: an interval. Infinite where nothing is promised (``private``
+        is False); what the entries alone would spend is the ledger's answer.
 
         All Normal entries are taken as one, which is exact, and so is lost mass beside it; others go on the
         accountant's grid.
         """
+        if not self.private:
+            return Interval.exact(math.inf)
         others = [e for e in self.entries if not isinstance(e.mechanism, Gaussian)]
         if all(isinstance(e.mechanism, Lost) for e in others):
             delta = checks.probability("delta", delta, allow_one=False)

@@ -19,7 +19,7 @@ from privrob import checks
 from privrob.mechanisms.ranges import HeavyTailedRange, Located, PrivateRange
 from privrob.robust import mmw, noiseplan
 from privrob.robust.curator import Curator, Step
-from privrob.robust.filtering import Outcome, check_data, refused, stop_level
+from privrob.robust.filtering import Outcome, check_data, check_location, refused, stop_level
 from privrob.robust.rows import Ball, Cube, Rows, factor_of
 
 VARIANTS = ("as_printed", "as_released", "tuned", "ball")
@@ -151,7 +151,7 @@ def _printed_range(settings, epsilon, delta, dimension):
 
 def prime(
     data, *, corruption_rate, epsilon, delta, rng, variant="ball", heavy_tailed=False, interactive=False, location=None,
-    noise_records=None, keep_exact=False, block=2**15, keep=None, **changes,
+    noise_records=None, keep_exact=False, block=2**15, keep=None, curator_type=None, **changes,
 ):  # fmt: skip
     r"""A private mean of records of which a fraction α is the adversary's, or a refusal with its reason.
 
@@ -162,8 +162,9 @@ def prime(
     Args: data — (n, d), array, memory map or torch tensor;  corruption_rate — α in [0, 1/2);  epsilon, delta — of the
         whole run, neighbours replace one record, n is public;  variant — ``as_printed``, ``tuned``, ``ball``;
         location — x̄ if it is public, else None: found at a cost;  noise_records — the n that noise is made for, where
-        it isn't the data's own ("virtual sample size": for study, and then not private);  keep_exact — keep what no
-        analyst may see;  block, keep — of :class:`Rows`;  changes — fields of :class:`Settings`.
+        it isn't the data's own ("virtual sample size", of all but the range: for study, and then not private);
+        keep_exact — keep what no analyst may see;  block, keep — of :class:`Rows`;  curator_type — the class that
+        answers, :class:`privrob.robust.curator.Curator` if None;  changes — fields of :class:`Settings`.
     Returns: :class:`privrob.robust.filtering.Outcome`; its ``noise`` is the plan, whose ledger is the guarantee.
     """
     settings = settings_for(variant, heavy_tailed=heavy_tailed, **changes)
@@ -178,18 +179,18 @@ def prime(
     if location is None:
         found = _locate(plan.location, data, range_rng)
     else:
-        found = Located(checks.array("location", location, ndim=1))
+        found = Located(check_location(location, d))
     if found.centre is None:
         return replace(refused(found.reason), noise=plan)
     if not settings.sound and (short := _too_few(epsilon, delta, virtual, settings, found.centre, rate)):
         return replace(refused(short), noise=plan)
     region = region_for(settings, found.centre, num_records=virtual, corruption_rate=rate)
-    curator = Curator(
+    curator = (curator_type or Curator)(
         Rows(data, region, block=block, keep=keep), plan=plan, rng=noise_rng, corruption_rate=rate,
         interactive=interactive, stop=settings.stop, layout="isotropic" if settings.sound else "mirror",
-        identity=not heavy_tailed,
+        identity=not heavy_tailed, copies=virtual / n,
     )  # fmt: skip
-    run = _Run(curator, settings, rate, draw_rng, virtual, keep_exact)
+    run = _Run(curator, settings, rate, draw_rng, keep_exact)
     outcome = run.epochs(*rounds(settings, region, d))
     return replace(outcome, noise=plan)
 
@@ -213,9 +214,9 @@ def _too_few(epsilon, delta, n, settings, centre, rate):
 class _Run:
     """The loop of Algorithm 10, over a curator's answers."""
 
-    def __init__(self, curator, settings, rate, draw_rng, virtual, keep_exact):
+    def __init__(self, curator, settings, rate, draw_rng, keep_exact):
         self.curator, self.settings, self.rate, self.draws = curator, settings, rate, draw_rng
-        self.region, self.n, self.virtual = curator.rows.region, curator.rows.n, virtual
+        self.region, self.n = curator.rows.region, curator.rows.n
         self.keep_exact, self.trace, self.exact = keep_exact, [], []
         self.identity = not settings.heavy_tailed
 

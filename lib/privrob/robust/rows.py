@@ -64,7 +64,9 @@ class Ball:
 
 @dataclass(frozen=True, eq=False)
 class Everywhere:
-    """No clipping: for estimators without privacy. Args: centre — shape (d,)."""
+    """No clipping but at 1e60 (1e15 in float32), where squares overflow: for estimators without privacy.
+
+    Args: centre — shape (d,)."""
 
     centre: np.ndarray
 
@@ -75,7 +77,8 @@ class Everywhere:
 
     def clip(self, block):
         """Rows about the centre."""
-        return block
+        limit = 1e15 if "32" in str(block.dtype) else 1e60
+        return block.clip(-limit, limit)
 
     def nearest(self, point):
         """The point itself."""
