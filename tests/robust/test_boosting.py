@@ -75,6 +75,18 @@ def test_boosting_refuses_where_most_parts_do():
     assert "none of 4 runs" in repeated(data, never, num_runs=4, rng=rng(0), **BUDGET).reason
 
 
+@REMARK
+def test_boosting_converges_where_most_parts_do():
+    def estimator(status):
+        return lambda rows, generator: Outcome(rows.mean(axis=0), status)
+
+    data = np.repeat(np.arange(10.0), 20)[:, None]
+    assert mean_of_means(data, estimator("converged"), num_parts=5, rng=rng(0)).status == "converged"
+    weak = mean_of_means(data, estimator("exhausted"), num_parts=5, rng=rng(0))
+    assert weak.status == "exhausted"
+    assert "0 of 5 parts" in weak.reason
+
+
 @pytest.mark.paper("prime", "Section 3, boosting")
 def test_repeated_runs_share_the_budget():
     spent = []

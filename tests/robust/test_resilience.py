@@ -324,6 +324,18 @@ def test_depth_of_flat_sets_is_zero_beside_them_and_their_own_within():
 
 
 @TUKEY
+@pytest.mark.parametrize("d", [2, 3])
+def test_one_record_far_out_moves_no_depth_by_more_than_its_share(d):
+    """A tolerance that grew with the farthest record put all others on every candidate: depths of 1."""
+    data, candidates = rng(24).standard_normal((20, d)), rng(25).standard_normal((6, d))
+    before = depth(candidates, data)
+    for far in (1e6, 1e12, 1e100):
+        data[0] = far
+        assert np.abs(depth(candidates, data) - before).max() <= 1 / 20 + 1e-12
+    np.testing.assert_allclose(depth(data[:1], data), 1 / 20)
+
+
+@TUKEY
 def test_depth_moves_by_one_record_in_n():
     data, candidates = rng(22).standard_normal((15, 2)), rng(23).standard_normal((20, 2))
     before, worst = depth(candidates, data), 0.0

@@ -135,7 +135,7 @@ def _block_counts(rows, width, origin):
 class HeavyTailedRange:
     r"""x̄ as the median, on each coordinate, of the places that m blocks of the records find. Alg. 14.
 
-    Paper: prime, Algorithm 14.
+    Paper: prime, Algorithm 14; Lemmas K.1 and K.2.
     Printed: each block at (ε/m, δ/m), m = 200 log(2/ζ): the blocks are disjoint, so a record moves one of them, and
         the budget is spent once, not m times. At d = 10, ε = 20 the printed split needs n ≥ 6e9 for a bin to show at
         all, 5e6 without it (the tests recompute the ratio).

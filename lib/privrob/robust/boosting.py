@@ -24,7 +24,8 @@ def central(estimates):
 def mean_of_means(data, estimator, *, num_parts, rng):
     """The central one of the estimates of disjoint parts of the records, drawn without looking at them.
 
-    A record is in one part only, so that (ε, δ) of ``estimator`` is (ε, δ) of the whole (parallel composition).
+    A record is in one part only, so that (ε, δ) of ``estimator`` is (ε, δ) of the whole (parallel composition). A part
+    has 1/k of the records, so k times the noise: where most parts don't converge, neither does the whole.
 
     Paper: prime, Remark 1.
     Args: estimator — function of (records, rng) → :class:`Outcome`;  num_parts — log(1/ζ) up to a constant.
@@ -39,7 +40,9 @@ def mean_of_means(data, estimator, *, num_parts, rng):
     trace = tuple({"part": k, "status": o.status, "reason": o.reason} for k, o in enumerate(found))
     if 2 * len(good) <= parts:
         return refused(f"{parts - len(good)} of {parts} parts gave no estimate", trace)
-    return Outcome(central([o.estimate for o in good]), "converged", "", trace, noise=good[0].noise)
+    passed = sum(o.status == "converged" for o in good)
+    status, reason = ("converged", "") if 2 * passed > parts else ("exhausted", f"{passed} of {parts} parts converged")
+    return Outcome(central([o.estimate for o in good]), status, reason, trace, noise=good[0].noise)
 
 
 def repeated(data, estimator, *, epsilon, delta, num_runs, rng):

@@ -55,6 +55,16 @@ def refused(reason, trace=(), exact=()):
     return Outcome(None, "refused", reason, tuple(trace), tuple(exact))
 
 
+def in_words(estimator, data, **how):
+    """What an estimator says of some data: its status, estimate and reason, or its error, on a line."""
+    try:
+        found = estimator(data, **how)
+    except ValueError as error:
+        return f"error: {error}"
+    said = "" if found.refused else f" {np.round(found.estimate, 2)}"
+    return f"{found.status}{said}{': ' if found.reason else ''}{found.reason}"
+
+
 def rounded(scores):
     """Scores to the bits that don't depend on where a row stood in its block: a tie must be one on both sides."""
     mantissa, exponent = np.frexp(scores)

@@ -43,7 +43,7 @@ def printed_step(norm, *, stop_constant=1.0, heavy_tailed=False):
     With it ψ passes the gate λ/5.5 after T₂ ≥ 111 log((d − 1)/4.5) iterations of an epoch, not O(log d): 265 of them at
     d = 50 (Lemma F.5's own proof needs about 1000 log d).
 
-    Paper: prime, Algorithms 10, 12 and 15.
+    Paper: prime, Algorithms 10, 12 and 15; Lemmas F.5 and K.6.
     """
     return 1 / (100 * (0.1 / stop_constant + (1.05 if heavy_tailed else 1.01)) * norm)
 

@@ -30,6 +30,7 @@ from privrob import checks
 from privrob.accounting import gdp
 from privrob.accounting.ledger import Ledger
 from privrob.kinds import Interval
+from privrob.mechanisms.exponential import Exponential
 from privrob.mechanisms.histogram import Lost
 from privrob.mechanisms.noise import Gaussian, Laplace
 
@@ -58,13 +59,15 @@ class Entry:
     note: str = ""
 
     def as_row(self):
-        """The entry as a row of a table."""
+        """The entry as a row of a table; ``scale`` of the exponential mechanism is its ε, of a lost mass that mass."""
         kind, m = type(self.mechanism).__name__, self.mechanism
         row = {"what": self.what, "asked": self.asked, "each": self.each, "noise": kind, "note": self.note}
         if isinstance(m, Laplace):
             return row | {"sensitivity": m.l1_sensitivity, "scale": m.laplace_scale}
         if isinstance(m, Gaussian):
             return row | {"sensitivity": m.l2_sensitivity, "scale": m.noise_std}
+        if isinstance(m, Exponential):
+            return row | {"sensitivity": m.sensitivity, "scale": m.pure_epsilon}
         return row | {"sensitivity": math.nan, "scale": m.prob}
 
 

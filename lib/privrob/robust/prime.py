@@ -86,9 +86,9 @@ def settings_for(variant="ball", *, heavy_tailed=False, **changes):
         )
     preset = _PRESETS[variant]
     if heavy_tailed:
-        preset = replace(preset, heavy_tailed=True, clip="ball")
+        preset = replace(preset, heavy_tailed=True, clip="ball", stop_constant=3.0)  # ‖M‖ is 1 without an adversary
         if preset.sound:  # bins of 4 standard deviations: the fullest is within 4 of the mean
-            preset = replace(preset, centre="middle", centre_error=4.0, stop_constant=3.0)
+            preset = replace(preset, centre="middle", centre_error=4.0)
     checks.options(
         "changes", changes, [f for f in Settings.__dataclass_fields__ if f not in ("variant", "heavy_tailed")]
     )
@@ -155,7 +155,8 @@ def prime(
 ):  # fmt: skip
     r"""A private mean of records of which a fraction α is the adversary's, or a refusal with its reason.
 
-    Paper: prime, Algorithms 9, 10 and 11; 12 and 13 with ``interactive``; 3, 15 and 16 with ``heavy_tailed``.
+    Paper: prime, Algorithms 9, 10 and 11; 12 and 13 with ``interactive``; 3, 15 and 16 (Theorems 9 and 13) with
+        ``heavy_tailed``.
     Printed: noises and constants as :mod:`privrob.robust.noiseplan` and :mod:`privrob.robust.mmw` list them; after T₁
         epochs "Output: μ^(T₁)" was never computed.   Used: the mean of the last set, status ``exhausted``.
     Assumes: covariance I (at most I with ``heavy_tailed``), for accuracy; nothing, for privacy.

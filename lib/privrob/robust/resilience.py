@@ -37,7 +37,8 @@ def deviation(points, *, num_out, about=None):
     Paper: prime, Definition 4.1 (the left side of resilience).
     """
     points = checks.array("points", points, ndim=2)
-    m, r = len(points), checks.integer("num_out", num_out, low=0, high=max(len(points) - 1, 0))
+    m = checks.integer("number of points", len(points), low=1)
+    r = checks.integer("num_out", num_out, low=0, high=m - 1)
     centre = points.mean(axis=0) if about is None else checks.array("about", about, ndim=1)
     if points.shape[1] == 1:
         ordered = np.sort(points[:, 0])
@@ -52,6 +53,27 @@ def deviation(points, *, num_out, about=None):
     return best
 
 
+def deviation_along(points, *, num_out, about=None, along=None):
+    """:func:`deviation` for any number of points, over a net of directions: exact on the line, else from below.
+
+    The T farthest from p along v leaves out the ``num_out`` lowest along v, so that the largest ‖μ(T) − p‖ is the
+    largest over v of one sort's answer. A net of angle a misses a factor 1 − cos a at most.
+
+    Paper: prime, Definition 4.1; Lemmas H.2 and H.3 are stated of it.
+    Args: along — directions (k, d), of each pair ±v one is enough.
+    """
+    points = checks.array("points", points, ndim=2)
+    m = checks.integer("number of points", len(points), low=1)
+    r = checks.integer("num_out", num_out, low=0, high=m - 1)
+    centre = points.mean(axis=0) if about is None else checks.array("about", about, ndim=1)
+    along = directions(points.shape[1]) if along is None else checks.array("along", along, ndim=2)
+    best = 0.0
+    for v in along:
+        seen = np.sort((points - centre) @ v)
+        best = max(best, abs(seen[: m - r].mean()), abs(seen[r:].mean()))
+    return float(best)
+
+
 def _blocks(combinations, width, size=20_000):
     while block := list(itertools.islice(combinations, size)):
         yield np.array(block, dtype=int).reshape(len(block), width)
@@ -60,7 +82,9 @@ def _blocks(combinations, width, size=20_000):
 def is_resilient(points, *, sigma, corruption_rate, about=None):
     """Whether a set is (σ, α)-resilient about a point: ‖(1/\\|T\\|) Σ_T (x − p)‖ ≤ σ for all T of size ⌈(1 − α)m⌉.
 
-    Paper: prime, Definition 4.1.
+    A part of α or more then has a mean within (2 − α)σ/α of the point.
+
+    Paper: prime, Definition 4.1; Lemma H.1.
     """
     out = math.floor(corruption_rate * len(points) * (1 + 1e-12))
     return deviation(points, num_out=out, about=about) <= sigma

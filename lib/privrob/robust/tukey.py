@@ -6,7 +6,7 @@ import numpy as np
 
 from privrob import checks
 
-_FLAT = 1e-10  # of the longest vector: nearer to a hyperplane counts as on it
+_FLAT = 1e-10  # of a record's and the candidate's size: a record nearer to the candidate counts as on it
 
 
 def depth(candidates, data):
@@ -29,20 +29,20 @@ def depth(candidates, data):
         below = np.searchsorted(ordered, candidates[:, 0], side="right")
         above = n - np.searchsorted(ordered, candidates[:, 0], side="left")
         return np.minimum(below, above) / n
-    one = _plane if d == 2 else _space
-    return np.array([one(data - c) for c in candidates]) / n
+    one, size = _plane if d == 2 else _space, np.abs(data).max(axis=1)
+    # each record's own size, not the largest: or else one far record could put all others "on" a candidate
+    return np.array([one(data - c, _FLAT * np.maximum(size, np.abs(c).max())) for c in candidates]) / n
 
 
-def _split(vectors):
+def _split(vectors, flat):
     """(how many are 0, the others)."""
-    longest = np.abs(vectors).max(initial=0.0)
-    zero = np.abs(vectors).max(axis=1) <= _FLAT * longest if longest else np.ones(len(vectors), dtype=bool)
+    zero = np.abs(vectors).max(axis=1) <= flat
     return int(zero.sum()), vectors[~zero]
 
 
-def _plane(vectors):
+def _plane(vectors, flat=0.0):
     """Least count of a closed half plane through 0, by the angles in order."""
-    at, vectors = _split(vectors)
+    at, vectors = _split(vectors, flat)
     m = len(vectors)
     if m == 0:
         return at
@@ -56,9 +56,9 @@ def _plane(vectors):
     return at + int(min(inside.min(), m - inside.max()))
 
 
-def _space(vectors):
+def _space(vectors, flat=0.0):
     """Least count of a closed half space through 0: over the planes through two records, and the plane's own depth."""
-    at, vectors = _split(vectors)
+    at, vectors = _split(vectors, flat)
     m = len(vectors)
     if m == 0:
         return at
