@@ -1,7 +1,7 @@
 r"""The constants behind the document's "≲": what each lemma on scores, good sets and noise needs, found exactly.
 
 Where a lemma speaks of finitely many numbers, the worst case is a linear program or an enumeration; where it speaks of
-Normal records or Normal noise, a closed form. Directions v stand for all v: exact on the line, a net in plane and space.
+Normal records or Normal noise, a closed form. Directions stand for all v: exact on the line, a net in plane and space.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def _groups(num_records, num_bad, kept_clean, kept_bad, bad_in):
 
 
 def _all_groups(num_records, num_bad):
-    for clean, bad in itertools.product(range(max(1, num_records - 3 * num_bad), num_records - num_bad + 1), range(num_bad + 1)):
+    for clean, bad in itertools.product(
+        range(max(1, num_records - 3 * num_bad), num_records - num_bad + 1), range(num_bad + 1)
+    ):
         for inside in range(bad + 1):
             if sizes := _groups(num_records, num_bad, clean, bad, inside):
                 yield sizes
@@ -199,7 +201,7 @@ def good_bounds(constants, *, corruption_rate):
     r"""What Definition G.2's constants c₁ … c₄ alone imply for Lemmas G.4 and G.5: the same keys, upper bounds.
 
     *Proof.* About μ(S) a part of 2αn has second moment at most 1 + c₄L, L = log(1/α), and about 0 at most twice that
-    plus 2c₁²α²L. Leaving it out takes at most α times twice as much from one that is within c₂αL + c₁²α²L of I. A part's
+    plus 2c₁²α²L. Leaving it out takes at most 2α times as much from one that is within c₂αL + c₁²α²L of I. A part's
     mean is within c₃√L of 0; leaving it out moves the mean by 2α c₃√L/(1 − 2α) at most, beside c₁α√L. ∎
 
     Paper: prime, Lemmas G.4 and G.5.
