@@ -166,7 +166,7 @@ def test_every_adversary_replaces_its_share_and_moves_the_mean_as_it_says(advers
     moved = np.linalg.norm(data.mean(axis=0) - 3.0)
     want = {
         "none": 0.0, "cluster": 0.3, "rotated": 0.3, "random": 0.3, "hide": rate * math.sqrt(math.log(10)),
-        "corner": 5.0, "scatter": 0.3 / 2, "tail_swap": None, "decoy": None,
+        "corner": 5.0, "range": 0.6, "scatter": 0.3 / 2, "tail_swap": None, "decoy": None,
     }[adversary]  # fmt: skip
     if want is not None:
         assert abs(moved - want) < 5 * math.sqrt(d / n)

@@ -66,20 +66,22 @@ def corrupted(tail, num_records, dimension, *, corruption_rate, adversary, rng, 
     return rows + np.asarray(mean, dtype=np.float64), bad
 
 
-def truncated_mean(data, *, corruption_rate, epsilon, delta, rng, range_share=0.15, location=None):
+def truncated_mean(data, *, corruption_rate, epsilon, delta, rng, range_share=0.15, location=None, noise_records=None):
     """PRIME-HT without its filter: clip to the ball of radius √d(4 + 1/√α), and the mean with Normal noise.
 
     Paper: prime, Algorithm 3 (its first two lines).
+    Args: location — x̄ if public;  noise_records — as of :func:`privrob.robust.private_means.dp_mean`.
     """
     n, d, rate = check_data(data, corruption_rate)
     if n < 1:
         return refused("no records")
+    real, n = n, n if noise_records is None else checks.integer("noise_records", noise_records, low=1)
     mu, lost = gdp_budget(epsilon, delta=delta)
     where = PrivateRange.gaussian(mu * math.sqrt(range_share), lost_prob=lost, dimension=d, spread=2.0)
     radius = math.sqrt(d) * (4 + 1 / math.sqrt(max(rate, 1 / n)))
     noise = Gaussian(2 * radius / n / (mu * math.sqrt(1 - range_share)), 2 * radius / n)
     entries = [Entry(f"range {i}", g, c) for i, (g, c) in enumerate(where.entries(d))]
-    plan = NoisePlan((*entries, Entry("mean", noise)), location=where)
+    plan = NoisePlan((*entries, Entry("mean", noise)), private=n <= real, location=where)
     range_rng, noise_rng = rng.spawn(2)
     if location is None:
         found = where.release(data, rng=range_rng)

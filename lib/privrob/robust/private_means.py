@@ -15,18 +15,22 @@ from privrob.robust.noiseplan import Entry, NoisePlan, gdp_budget
 from privrob.robust.rows import Ball, Cube, Rows
 
 
-def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure_prob=0.1, location=None):
+def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure_prob=0.1, location=None,
+            noise_records=None):  # fmt: skip
     r"""The mean of clipped records with Normal noise: the "DP mean" of the figures, with its noise.
 
     Paper: prime, Figures 1 and 2 (DP mean of Kamath et al. 2019; the authors' script adds no noise to it).
     Used: the exact Gaussian mechanism, as ε = 20 and 100 are beyond the classic formula: at ε = 20 that one has 48
         times the δ of 0.01 that it states.
-    Args: clip — ``cube`` (half width 3 + √(2 log(2nd/ζ))) or ``ball``;  range_share — of μ²;  location — x̄ if public.
+    Args: clip — ``cube`` (half width 3 + √(2 log(2nd/ζ))) or ``ball``;  range_share — of μ²;  location — x̄ if public;
+        noise_records — the n that noise and region are made for, where it isn't the data's own: a virtual sample size,
+        for study, and not private beyond n.
     """
     checks.choice("clip", clip, ["cube", "ball"])
     n, d, _ = check_data(data, 0.0)
     if n < 1:
         return refused("no records")
+    real, n = n, n if noise_records is None else checks.integer("noise_records", noise_records, low=1)
     mu, lost = gdp_budget(epsilon, delta=delta)
     error = 3.0 if clip == "cube" else 1.0
     where = PrivateRange.gaussian(mu * math.sqrt(range_share), lost_prob=lost, dimension=d)
@@ -40,7 +44,7 @@ def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure
     sensitivity = region(np.zeros(d)).diameter / n
     noise = Gaussian(sensitivity / (mu * math.sqrt(1 - range_share)), sensitivity)
     entries = [Entry(f"range {i}", g, c) for i, (g, c) in enumerate(where.entries(d))]
-    plan = NoisePlan((*entries, Entry("mean", noise)), location=where)
+    plan = NoisePlan((*entries, Entry("mean", noise)), private=n <= real, location=where)
     range_rng, noise_rng = rng.spawn(2)
     if location is None:
         found = where.release(data, rng=range_rng)
