@@ -24,7 +24,7 @@ def medians(estimator, **changes):
 def test_bisection_finds_the_step_from_either_side_and_gives_up_at_the_end():
     for start, at in ((3, 1000), (10**6, 1000), (999, 1000), (5, 3), (100, 2000)):
         got = sample_sizes.least_records(lambda n, at=at: n >= at, start=start, most=10**7)
-        assert at <= got <= 1.09 * at
+        assert at <= got <= 1.13 * at
     assert sample_sizes.least_records(lambda n: False, start=10, most=1000) == math.inf
 
 
@@ -84,5 +84,6 @@ def test_a_run_from_a_file_takes_less_memory_and_finds_the_same_kind_of_mean():
 def test_one_direction_a_step_needs_about_as_many_steps_as_directions():
     s = {"num_records": 8000, "corruption_rate": 0.1}
     rows = [sample_sizes.accesses_cell(s | {"dimension": d}, streams=Streams(0, "a"))[0] for d in (5, 20)]
-    assert rows[1]["classical"] > 2 * rows[0]["classical"]
-    assert max(row["PRIME"] for row in rows) <= 8
+    assert 4 <= rows[0]["classical"] <= 7
+    assert rows[1]["classical"] >= 16
+    assert max(row["PRIME"] for row in rows) <= 12
