@@ -1,6 +1,7 @@
 """Cells of the PRIME notebooks, peers without privacy, other laws of clean records, and where range queries stop."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -176,3 +177,31 @@ def test_several_values_are_each_checked_by_name():
         checks.several("sizes", [], checks.integer, low=1)
     with pytest.raises(ValueError, match=r"sizes\[1\] must"):
         checks.several("sizes", [3, 0], checks.integer, low=1)
+
+
+@pytest.mark.paper("prime", "Figure 2")
+def test_below_a_few_thousand_records_the_printed_range_refuses_and_the_sound_one_does_not():
+    runs = [{"method": m, "epsilon": 100.0} for m in ("as_printed", "DP mean", "ball")]
+    runs.append({"method": "as_printed", "epsilon": 100.0, "location": "known", "label": "known"})
+    small = {"num_records": 1000, "dimension": 50, "corruption_rate": 0.1, "delta": 0.01, "adversaries": ["rotated"]}
+    found = {r["label"]: r["error"] for r in mean_cell({**small, "runs": runs}, streams=Streams(3, "cell"))}
+    assert found["as_printed"] == math.inf
+    assert found["known"] > 2 * found["DP mean"]  # the printed noise alone
+    assert found["ball"] < 0.5 * found["DP mean"] < 0.6
+
+
+@pytest.mark.paper("prime", "Theorem 11")
+@pytest.mark.paper("prime", "Lemma F.3")
+def test_with_exact_answers_and_enough_iterations_the_printed_step_ends_in_few_epochs():
+    d, rate = 12, 0.05
+    data, bad = corrupted_normal(8000, d, corruption_rate=rate, adversary="rotated", rng=rng(10))
+    how = {"noiseless": True, "kappa": None, "num_iterations": 150, "num_epochs": 6, "stop_constant": 3.0}
+    found = METHODS["tuned"](data, corruption_rate=rate, epsilon=1.0, delta=1e-6, rng=rng(11), **how)
+    tests = [t["norm"] for t in found.trace if "iteration" not in t]
+    first = max(t["iteration"] for t in found.trace if "iteration" in t)
+    assert found.status == "converged"
+    assert all(b <= 0.98 * a for a, b in pairwise(tests))
+    assert first == pytest.approx(mmw.iterations_to_pass(d, step_times_norm=1 / 111), rel=0.15)
+    gone = np.concatenate([e["removed"] for e in found.exact if "removed" in e])
+    assert (~bad[gone]).sum() <= 10 * rate * 8000
+    assert found.error(np.zeros(d)) < 2 * rate * math.sqrt(math.log(1 / rate))
