@@ -254,6 +254,33 @@ def test_the_classic_formula_fails_at_the_figures_budgets():
         assert gdp.delta_of(epsilon, gdp_mu=1 / std) / delta == pytest.approx(ratio, rel=0.03)
 
 
+@pytest.mark.paper("prime", "Lemma G.8")
+@pytest.mark.paper("prime", "Definition 1.2")
+def test_the_classic_formula_holds_below_one():
+    worst = 0.0
+    for epsilon, delta in itertools.product(np.linspace(0.01, 0.999, 25), (1e-12, 1e-6, 1e-2)):
+        std = noiseplan.classic_std(epsilon, delta=delta, l2_sensitivity=3.0)
+        worst = max(worst, float(gdp.delta_of(epsilon, gdp_mu=3.0 / std)) / delta)
+    assert 1e-3 < worst < 0.05  # 20 times too careful at least
+
+
+@pytest.mark.paper("prime", "Lemma E.1")
+@pytest.mark.paper("prime", "Lemma K.7")
+@pytest.mark.parametrize("heavy_tailed", [False, True])
+def test_score_and_histogram_as_printed_keep_their_budget_together(heavy_tailed):
+    """Each is stated at ε₂; factors 2 and 4/√2 in the noise make it true of both."""
+    how = {"delta": 1e-3, "num_records": 10**5, "diameter": 40.0, "dimension": 4, "num_epochs": 2, "num_iterations": 3}
+    location = PrivateRange.as_printed(0.01, delta=1e-4, dimension=4)
+    plan = noiseplan.printed_prime_plan(0.9, location=location, heavy_tailed=heavy_tailed, **how)
+    b = noiseplan.printed_prime_budget(0.9, delta=1e-3, num_epochs=2, num_iterations=3)
+    both = [(plan[what].pairs(**NONE), 1) for what in ("score_again", "histogram")]
+    assert pairs.delta(both, epsilon=b.epsilon_step).upper <= b.delta_step
+    tight = [Laplace(1 / b.epsilon_step, 1.0).pairs(**NONE)]
+    std = noiseplan.classic_std(b.epsilon_step, delta=b.delta_step, l2_sensitivity=1.0)
+    tight.append(Gaussian(std, 1.0).pairs(**NONE))
+    assert pairs.delta([(p, 1) for p in tight], epsilon=b.epsilon_step).lower > b.delta_step
+
+
 def test_entries_say_what_they_are():
     entry = noiseplan.Entry("norm", Laplace(2.0, 1.0), 3, note="twice")
     assert entry.as_row() == {
