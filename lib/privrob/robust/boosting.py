@@ -16,7 +16,8 @@ def central(estimates):
     Paper: prime, Remark 1 ("mean-of-means" of Lugosi and Mendelson: all pairwise distances).
     """
     estimates = checks.array("estimates", estimates, ndim=2)
-    gaps = np.linalg.norm(estimates[:, None] - estimates[None], axis=2)
+    checks.integer("number of estimates", len(estimates), low=1)
+    gaps = np.array([np.linalg.norm(estimates - one, axis=1) for one in estimates])
     middle = np.sort(gaps, axis=1)[:, len(estimates) // 2]  # of itself too: more than half lie this near
     return estimates[int(np.argmin(middle))]
 

@@ -110,7 +110,7 @@ def farthest_from_the_mean(values, *, corruption_rate, bad_share):
 def depth_by_directions(candidate, data, *, rng, num=20_000):
     """The least share of records in a closed half space through a point, over many random half spaces: a second method.
 
-    It can only be too large. In space thin cells are missed by directions drawn at large; all of them meet at normals of
+    It can only be too large. In space thin cells are missed by directions drawn at large; all meet at normals of
     planes through two records, so that 120 directions are drawn beside each of those.
 
     Paper: prime, Appendix I (the definition of the Tukey depth).
