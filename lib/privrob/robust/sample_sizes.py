@@ -172,7 +172,7 @@ def _written(folder, n, d, rng, rate):
 
 def scaling_cell(settings, *, streams):
     """CPU time and peak memory of a run of PRIME (``ball``). Settings: ``num_records``, ``dimension``, ``disk`` —
-    records in a file, clipped anew at each pass;  ``sweep``.
+    records in a file, clipped anew at each pass;  ``sweep``;  ``known`` — x̄ is public.
 
     Paper: prime, Sections 1 and 5 (d³ + nd² operations; the matrix exponential).
     Returns: a row: ``seconds`` (CPU), ``exponential`` — seconds of the matrix exponentials in it, ``peak`` — bytes
@@ -196,6 +196,7 @@ def scaling_cell(settings, *, streams):
             how = {"corruption_rate": rate, "adversary": "rotated", "rng": streams.numpy("data"), "dtype": np.float32}
             data = corrupted_records(n, d, **how)[0]
         how = {"corruption_rate": rate, "epsilon": 10.0, "delta": 1e-6, "keep": not s["disk"]}
+        how["location"] = np.zeros(d) if s.get("known") else None
         tracemalloc.start()
         mmw.weights = timed
         try:
