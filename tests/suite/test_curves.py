@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privrob.suite import curves, figures
+from privrob.suite import curves
 
 
 def test_means_count_the_rows_without_an_estimate_and_curves_draw_them_hollow_on_top():
@@ -23,8 +23,3 @@ def test_means_count_the_rows_without_an_estimate_and_curves_draw_them_hollow_on
     assert (list(above.get_xdata()), list(above.get_ydata()), above.get_mfc()) == ([2], [9.0], "none")
     assert len(ax.get_legend_handles_labels()[1]) == 1
     plt.close(fig)
-
-
-def test_methods_of_both_lists_have_a_style():
-    assert curves.style("ball")["label"] == "ball"
-    assert curves.style("DP-SGD") == figures.style("DP-SGD")

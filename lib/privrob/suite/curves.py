@@ -4,27 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privrob.suite import figures
-from privrob.suite.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, YELLOW
-
-METHODS = figures.METHODS | {
-    "DP mean": (GREY, "X", (0, (5, 1))),
-    "as_printed": (RED, "v", "--"),
-    "as_released": (ORANGE, "^", "-."),
-    "tuned": (SKY, "D", "-"),
-    "ball": (BLUE, "o", "-"),
-    "shrinking mean": (BLACK, "s", ":"),
-    "filter": (GREEN, "s", "--"),
-    "coordinate median": (PINK, "P", "-."),
-    "geometric median": (YELLOW, "X", "--"),
-    "as_printed, x̄ known": (PINK, "P", ":"),
-}
-
-
-def style(method, **changes):
-    """As :func:`privrob.suite.figures.style`, for the estimators of a mean, too."""
-    colour, marker, dashes = METHODS[method]
-    return {"color": colour, "marker": marker, "linestyle": dashes, "label": method, **changes}
+from privrob.suite.figures import style
 
 
 def means(rows, by, *, value="error"):

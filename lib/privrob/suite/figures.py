@@ -29,6 +29,16 @@ METHODS = {
     "RDP": (ORANGE, "^", "--"),
     "PLD": (GREEN, "D", "-"),
     "GDP (CLT)": (GREY, "v", ":"),
+    "DP mean": (GREY, "X", (0, (5, 1))),
+    "as_printed": (RED, "v", "--"),
+    "as_released": (ORANGE, "^", "-."),
+    "tuned": (SKY, "D", "-"),
+    "ball": (BLUE, "o", "-"),
+    "shrinking mean": (BLACK, "s", ":"),
+    "filter": (GREEN, "s", "--"),
+    "coordinate median": (PINK, "P", "-."),
+    "geometric median": (YELLOW, "X", "--"),
+    "as_printed, x̄ known": (PINK, "P", ":"),
 }
 RC = {
     "figure.figsize": (6.4, 4.0),
