@@ -83,10 +83,23 @@ class FaultyGradients:
         self.per_example, self.corruption, self.generator = per_example, corruption, generator
         self.parameters = per_example.parameters
 
+    @property
+    def formed(self):
+        """Whether all gradients are formed one by one anyway."""
+        return self.per_example.formed
+
     def __call__(self, images, labels, bad):
         if self.corruption.kind == "gradient_sign":
             return _Turned(self.per_example(images, labels), bad)
-        return _Noisy(self, images, labels, bad)
+        if not self.per_example.formed:
+            return _Noisy(self, images, labels, bad)
+        batch = self.per_example(images, labels)
+        return batch.plus(bad, self.noise(batch.gradients()[bad]))
+
+    def noise(self, like):
+        """What is added to gradients, one a row."""
+        drawn = torch.randn(like.shape, generator=self.generator, dtype=like.dtype, device=like.device)
+        return self.corruption.noise_std * drawn
 
 
 class _Turned:
@@ -109,9 +122,7 @@ class _Noisy:
         if bad.any():
             batch = source.per_example(images[bad], labels[bad])
             rows = batch.gradients()
-            like = {"dtype": rows.dtype, "device": rows.device}
-            noise = torch.randn(rows.shape, generator=source.generator, **like)
-            self._rows = rows + source.corruption.noise_std * noise
+            self._rows = rows + source.noise(rows)
             self.losses[bad], self.norms[bad] = batch.losses, torch.linalg.vector_norm(self._rows.double(), dim=1)
         if not bad.all():
             self._good = source.per_example(images[~bad], labels[~bad])

@@ -261,7 +261,7 @@ class Training:
         self.parameters = list(self.model.parameters())
         self.batches, self.noise = streams.numpy("batches"), streams.torch("noise", self.device)
         self.descent = descent.Descent(self.parameters, optimizer=settings.optimizer, momentum=settings.momentum)
-        self.step, self.done = 0, []
+        self.step, self.done, self.seen = 0, [], Seen()
         self.release = releases.make(settings.release, settings.release_options)
         self.release.begin(self)
         self.file = None if checkpoint is None else Path(checkpoint)
@@ -310,23 +310,32 @@ class Training:
 
     def rows(self):
         yield from self.done
-        settings, seen = self.settings, Seen()
-        every = settings.evaluate_every or max(settings.num_steps, 1)
         if self.done and self.done[-1]["weights_sha256"]:
             return
-        while self.step < settings.num_steps:
-            indices = poisson_batch(self.batches, num_records=len(self.images), sample_rate=settings.sample_rate)
-            seen.add(len(indices), self._step(indices))
-            self.step += 1
-            if self.progress:
-                self.progress(self.step, settings.num_steps)
-            if (self.step % every == 0 or self.step in settings.evaluate_at) and self.step < settings.num_steps:
-                yield self._row(seen)
-                seen = Seen()
-        yield self._row(seen)
+        while self.step < self.settings.num_steps:
+            row = self.advance(self.draw())
+            if row:
+                yield row
+        yield self.row()
 
-    def _row(self, seen):
-        last = self.step == self.settings.num_steps
+    def draw(self):
+        """The records of the next step, as indices."""
+        return poisson_batch(self.batches, num_records=len(self.images), sample_rate=self.settings.sample_rate)
+
+    def advance(self, indices):
+        """One step on these records; a row where one is due before the last."""
+        settings = self.settings
+        self.seen.add(len(indices), self._step(indices))
+        self.step += 1
+        if self.progress:
+            self.progress(self.step, settings.num_steps)
+        every = settings.evaluate_every or max(settings.num_steps, 1)
+        due = self.step % every == 0 or self.step in settings.evaluate_at
+        return self.row() if due and self.step < settings.num_steps else None
+
+    def row(self):
+        """What was seen since the row before, and where training stands."""
+        last, seen = self.step == self.settings.num_steps, self.seen
         row = {
             "step": self.step,
             "epoch": self.step * self.settings.sample_rate,
@@ -336,6 +345,7 @@ class Training:
             "weights_sha256": self.weights_sha256() if last else None,
         }
         self.done.append(row)
+        self.seen = Seen()
         if self.file:
             self._save()
         return row

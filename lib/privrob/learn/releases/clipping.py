@@ -61,6 +61,13 @@ class Clipping:
             self.per_example = FaultyGradients(self.per_example or PerExample(training.model), *training.faults)
         self.heard = None  # a test's list: (sum before the noise, its standard deviation)
 
+    def take_gradients_of(self, source):
+        """Let another source of per-example gradients take the place of this training's own."""
+        if self.training.faults is None:
+            self.per_example = source
+        else:
+            self.per_example.per_example = source
+
     def noisy_mean(self, indices):
         """A :class:`Step` for the records drawn."""
         if self.per_example is None:

@@ -74,7 +74,7 @@ class Trimmed(Clipping):
 
         def weighted(weights):
             total, batch = [torch.zeros_like(p) for p in self.per_example.parameters], last
-            whole = len(batches) == 1 and bool(finite.all())
+            whole = len(batches) == 1 and (self.per_example.formed or bool(finite.all()))
             sizes = [len(drawn[1]) for drawn in batches]
             for drawn, own, good in zip(batches, weights.split(sizes), finite.split(sizes)):
                 if not whole:  # 0 · NaN is NaN: those that aren't finite must not be in the sum
