@@ -2,7 +2,7 @@ r"""Many trainings of one shape in one program: on a GPU a small model alone lea
 
 Each training keeps what makes it itself: its Poisson samples, noise, corruption, release (with its own F) and records.
 Shared is the pass over the records: the weights are stacked, the drawn records padded to one length, and
-Each training keeps what makes it itself: its Poisson samples, noise, corruption, release (with its own F), and records.
+:mod:`torch.func` gives each record's gradient in each training at once. Rows are those of the trainings alone but
 for rounding in the order of sums; noise and samples are the same to the bit.
 
 The gradients are formed one by one, (trainings, records, parameters): ``memory`` bounds how many at once.
