@@ -88,7 +88,8 @@ def test_the_environment_installs_the_library_and_only_from_open_channels():
 
 def test_every_module_that_is_imported_is_declared():
     declared = {name_of(p) for p in bootstrap.requirements(ROOT / "pyproject.toml")}
-    declared |= {name_of(p) for p in PROJECT["project"]["optional-dependencies"]["vision"]}
+    extras = PROJECT["project"]["optional-dependencies"]
+    declared |= {name_of(p) for extra in ("vision", "backbones") for p in extras[extra]}
     missing = {}
     for path, code in sources():
         beside = {p.stem for p in path.parent.glob("*.py")}

@@ -127,7 +127,7 @@ def history(settings):
 
 def _family(name):
     """Sets of the same images have the same one."""
-    return {"mnist5k": "mnist"}.get(name, name)
+    return {"mnist5k": "mnist", "tiny_imagenet": "imagenet"}.get(name, name)
 
 
 _calibrated = {}
