@@ -10,6 +10,7 @@ from privrob.accounting import pld
 from privrob.kinds import Streams
 from privrob.learn.batches import channels_last, poisson_batch
 from privrob.learn.clip import PerExample, clip_weights
+from privrob.learn.dpsgd import DPSGDSettings, Training
 from privrob.learn.models import build
 
 BATCH = 256
@@ -55,6 +56,18 @@ def test_private_step(benchmark, setting):
                 parameter -= 1e-3 / BATCH * (gradient + extra.view_as(gradient))
 
     benchmark(step)
+
+
+@pytest.mark.benchmark(group="one step, batch 256, 26,010 parameters, one thread")
+@pytest.mark.parametrize("release", ["clipping", "trimmed", "propose_test_release"])
+def test_step_of_a_training(benchmark, setting, release):
+    """The whole step: clip, trim, test, noise, descent."""
+    _, images, labels = setting
+    how = {"model": "tutorial_cnn", "sample_rate": 1.0, "num_steps": 10**6, "learning_rate": 1e-3}
+    settings = DPSGDSettings(**how, max_grad_norm=1.0, noise_multiplier=1.1, release=release)
+    training = Training(settings, images, labels, images[:0], labels[:0], 10, Streams(0, "bench"))
+    everyone = torch.arange(BATCH).numpy()
+    benchmark(training._step, everyone)
 
 
 @pytest.mark.benchmark(group="one Poisson batch of 60,000 records")

@@ -5,64 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
+from releasing import DRAWN, OPTIONS, clipped, distance, each_gradient, flat, heard, records, started
 
 from privrob.accounting.ledger import Ledger
 from privrob.kinds import Streams
 from privrob.learn import dpsgd, releases
-from privrob.learn.dpsgd import DPSGDSettings
-from privrob.learn.releases import history
 
 ADVANCED = ("dplearn", "Advanced topic: how to improve the trade-off")
 NAMES = list(releases.RELEASES)
-OPTIONS = {
-    "adaptive_clipping": {"count_noise": 0.3, "target_quantile": 0.6},
-    "preconditioned": {"refresh": 2, "average": "row"},
-    "variance_reduced": {"every": 3, "difference_norm": 0.1, "snapshot_rate": 0.5},
-    "projected": {"rank": 4, "refresh": 2},
-    "embedded": {"rank": 4, "refresh": 2, "residual_norm": 0.3},
-}
-
-
-def records(n, seed=0, shape=(1, 6, 6), classes=3):
-    generator = torch.Generator().manual_seed(seed)
-    images = torch.randn(n, *shape, generator=generator, dtype=torch.float64)
-    return images, (images.flatten(1)[:, :classes] * 2).argmax(1)
-
-
-def started(release="clipping", *, steps=3, options=None, **changes):
-    """A training after some steps, before the next."""
-    base = {"model": "mlp", "hidden": (5,), "activation": "tanh", "sample_rate": 0.4, "learning_rate": 0.3}
-    base |= {"num_steps": 12, "max_grad_norm": 0.7, "noise_multiplier": 0.8, "release": release}
-    base["release_options"] = OPTIONS.get(release) if options is None else options
-    settings = DPSGDSettings(**{**base, **changes})
-    images, labels = records(30)
-    test = images[:4], labels[:4]
-    state = dpsgd.Training(settings, images, labels, *test, 3, Streams(5, "test"), public=records(9, seed=1))
-    for _ in range(steps):
-        state._step(np.arange(0, 30, 2))
-        state.step += 1
-    return state
-
-
-def each_gradient(model, images, labels):
-    """(n, d), by a backward pass each."""
-    found = []
-    for i in range(len(labels)):
-        loss = functional.cross_entropy(model(images[i : i + 1]), labels[i : i + 1])
-        found.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]))
-    return torch.stack(found)
-
-
-def clipped(rows, bound):
-    return rows * (bound / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
-
-
-def flat(parts):
-    return torch.cat([p.detach().flatten() for p in parts])
-
-
-DRAWN = np.array([1, 2, 3, 11, 17, 20, 29])
+WHOLE = [n for n in NAMES if n not in ("variance_reduced", "trimmed", "propose_test_release")]  # others: own tests
 
 
 # ------------------------------------------------------------------------------------------- against records one by one
@@ -90,7 +41,7 @@ def by_hand(state, gradients, public):
 
 @pytest.mark.paper(*ADVANCED)
 @pytest.mark.parametrize("physical", [1024, 3])
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "variance_reduced"])
+@pytest.mark.parametrize("name", WHOLE)
 def test_the_mean_is_that_of_the_records_one_by_one(name, physical):
     state = started(name, steps=4, noise_multiplier=0.0, physical_batch_size=physical)
     gradients = each_gradient(state.model, state.images[DRAWN], state.labels[DRAWN])
@@ -168,27 +119,9 @@ def test_scales_follow_the_releases_to_the_power_two_thirds(average):
 # ------------------------------------------------------------------------------------------------ privacy: sensitivity
 
 
-def heard(name, indices, monkeypatch, snapshot=None, **changes):
-    """What the fourth step adds noise to: [(sum, std) of each part], one list a release."""
-    state = started(name, **changes)
-    state.release.heard = []
-    if snapshot is not None:
-        monkeypatch.setattr(history, "poisson_batch", lambda *args, **options: snapshot)
-    state.release.noisy_mean(indices)
-    return state.release.heard
-
-
-def distance(one, other):
-    """Of two sums, in units of the noise."""
-    assert [s if isinstance(s, float) else s.tolist() for _, s in one] == [
-        s if isinstance(s, float) else s.tolist() for _, s in other
-    ]
-    return math.sqrt(sum(float(((a - b) / s).square().sum()) for (a, s), (b, _) in zip(one, other, strict=True)))
-
-
 @pytest.mark.paper(*ADVANCED)
 @pytest.mark.parametrize("sigma", [0.5, 3.0])
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "variance_reduced"])
+@pytest.mark.parametrize("name", [*WHOLE, "trimmed"])
 def test_one_record_more_moves_what_is_released_by_at_most_one_over_sigma(name, sigma, monkeypatch):
     changes = {"noise_multiplier": sigma, "max_grad_norm": 0.2}
     without = heard(name, DRAWN, monkeypatch, **changes)
@@ -258,7 +191,7 @@ def test_releases_at_the_same_sigma_cost_the_same_but_for_snapshots():
 
     plain = spent("clipping")
     for name in NAMES:
-        if name != "variance_reduced":
+        if name not in ("variance_reduced", "propose_test_release"):
             np.testing.assert_array_equal(spent(name), plain)
     extra = spent("variance_reduced", options={"every": 5, "snapshot_noise": 2.0}) - plain
     np.testing.assert_allclose(extra, 3 * np.array([2.0, 8.0]) / (2 * (2.0 * 0.8) ** 2), rtol=1e-9)  # steps 0, 5, 10
@@ -320,7 +253,7 @@ def test_batches_without_records_are_steps(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_release_needs_a_finite_clipping_norm(name):
-    if name != "clipping":
+    if name not in ("clipping", "trimmed"):
         with pytest.raises(ValueError, match=f"max_grad_norm must be finite for release '{name}'"):
             started(name, max_grad_norm=math.inf, noise_multiplier=0.0)
 
@@ -336,6 +269,11 @@ def test_a_release_needs_a_finite_clipping_norm(name):
         ("variance_reduced", {"snapshot_rate": 0.0}, "snapshot_rate"),
         ("projected", {"rank": 0}, "rank"),
         ("embedded", {"residual_norm": -0.1}, "residual_norm"),
+        ("trimmed", {"trim_rate": 1.5}, "trim_rate"),
+        ("propose_test_release", {"sensitivity_bound": 1.5}, "sensitivity_bound"),
+        ("propose_test_release", {"test_failure": 0.5}, "test_failure"),
+        ("propose_test_release", {"rule": "B.1.3"}, "rule"),
+        ("propose_test_release", {"trim_rate": 0.95}, "trim_rate must be at most most_trimmed"),
     ],
 )
 def test_bad_options_are_refused_by_name(name, options, message):

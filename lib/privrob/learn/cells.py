@@ -8,7 +8,7 @@ from pathlib import Path
 
 from privrob import checks
 from privrob.accounting import calibrate
-from privrob.learn import datasets, dpsgd, features
+from privrob.learn import datasets, dpsgd, features, releases, replicas
 from privrob.learn.checkpoints import BadCheckpoint
 
 _DATA = ("num_records", "num_test", "allow_stand_in", "shape")
@@ -43,9 +43,30 @@ def train_cell(settings, *, streams, scratch=None):
         ``sample_rate``).
     """
     settings = _as_dict(settings)
+    ready, tensors, arguments, seen = _prepared(settings, streams)
+    checkpoint = scratch and Path(scratch) / "training.pt"
+    try:
+        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
+    except BadCheckpoint:  # nobody else writes there: it is not worth a question
+        checkpoint.unlink()
+        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
+    return [{**row, **seen} for row in rows]
+
+
+def _prepared(settings, streams, loaded=None):
+    """Training settings, data, the other arguments, and what every row says of the data.
+
+    Args: loaded — a dict that keeps data sets for cells that read the same.
+    """
     own = _checked(settings)
-    data = datasets.load(settings["dataset"], **_data_arguments(settings))
-    tensors = data.tensors(normalise=settings.get("normalise", "unit"), device=own.get("device", "cpu"))
+    device, normalise = own.get("device", "cpu"), settings.get("normalise", "unit")
+    key = repr((settings["dataset"], _data_arguments(settings), normalise, device))
+    if loaded is None or key not in loaded:
+        data = datasets.load(settings["dataset"], **_data_arguments(settings))
+        found = data, data.tensors(normalise=normalise, device=device)
+        if loaded is not None:
+            loaded[key] = found
+    data, tensors = found if loaded is None else loaded[key]
     tensors = features.apply(
         settings.get("features", "none"),
         settings.get("feature_options"),
@@ -60,15 +81,35 @@ def train_cell(settings, *, streams, scratch=None):
         own["sample_rate"] = batch / num_records
     ready = dpsgd.DPSGDSettings(**own)
     arguments = {"num_classes": data.num_classes, "streams": streams, "public": public}
-    checkpoint = scratch and Path(scratch) / "training.pt"
-    try:
-        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
-    except BadCheckpoint:  # nobody else writes there: it is not worth a question
-        checkpoint.unlink()
-        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
     seen = {"data": data.provenance.label, "num_records": num_records}
     seen |= {"sampling": "poisson", "sample_rate": ready.sample_rate}
-    return [{**row, **seen} for row in rows]
+    return ready, tensors, arguments, seen
+
+
+def train_cells(settings, *, streams):
+    """Many trainings of one model in one program; the rows are those of :func:`train_cell`, but for rounding.
+
+    Args: settings — a list, as of :func:`train_cell`;  streams — one of each.
+    """
+    loaded, trainings, told = {}, [], []
+    for one, own in zip(settings, streams, strict=True):
+        ready, tensors, arguments, seen = _prepared(_as_dict(one), own, loaded)
+        trainings.append(dpsgd.Training(ready, *tensors, **arguments))
+        told.append(seen)
+    every = replicas.together(trainings)
+    return [[{**row, **seen} for row in rows] for rows, seen in zip(every, told, strict=True)]
+
+
+def together_key(settings):
+    """What cells must share to run in one program; None: they don't. Only on a GPU does it pay."""
+    if not str(settings.get("device", "cpu")).startswith("cuda"):
+        return None
+    ready = dpsgd.DPSGDSettings(**{"sample_rate": 1.0, **_checked(settings)})
+    release = releases.make(ready.release, ready.release_options)
+    if not release.bears_faults or not (ready.clips or release.by_norm):
+        return None
+    shared = ("model", "activation", "hidden", "device", "dataset", "normalise", "features", "feature_options", *_DATA)
+    return {name: settings.get(name) for name in shared}
 
 
 def history(settings):
@@ -86,7 +127,7 @@ def history(settings):
 
 def _family(name):
     """Sets of the same images have the same one."""
-    return {"mnist5k": "mnist"}.get(name, name)
+    return {"mnist5k": "mnist", "tiny_imagenet": "imagenet"}.get(name, name)
 
 
 _calibrated = {}
@@ -196,4 +237,6 @@ def _fingerprint(settings):
 
 
 train_cell.data = _fingerprint
+train_cell.batch = train_cells
+train_cell.batch_key = together_key
 train_cell.resumes = True

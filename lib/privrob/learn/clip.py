@@ -56,6 +56,8 @@ class PerExample:
     arrays are kept and used again, so a batch can be summed until the next one is taken.
     """
 
+    formed = False  # whether all gradients are formed one by one
+
     def __init__(self, model, *, loss=None):
         check_model(model)
         self.model, self.loss = model, loss or _cross_entropy

@@ -29,9 +29,11 @@ from privrob.learn import checkpoints, descent, models, releases
 from privrob.learn.batches import as_labels, channels_last, poisson_batch
 from privrob.learn.checkpoints import BadCheckpoint  # noqa: F401  (raised by training)
 from privrob.learn.clip import check_model
+from privrob.learn.corruption import Corruption
+from privrob.learn.seen import Seen
 
 _EVALUATED_AT_ONCE = 2500
-_CHECKPOINT = 2
+_CHECKPOINT = 3
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class DPSGDSettings:
         optimizer, momentum — of :class:`privrob.learn.descent.Descent`; as on the slide: ``sgd`` and 0;
         final_learning_rate, decay_steps, schedule — of :func:`privrob.learn.descent.step_size`; None, None: constant,
         over all steps;
+        corruption, corruption_rate, corruption_std — of the training records: :mod:`privrob.learn.corruption`;
         release, release_options — one of :data:`privrob.learn.releases.RELEASES` and what it lets choose;
         evaluate_every — steps between evaluations (the last step is always one), None: only the last;
+        evaluate_at — more of them: the number of steps that each of several budgets pays for, say;
         physical_batch_size — at most so many records at once in memory: changes rounding only;
         device — "cpu", "cuda" or "cuda:<number>".
     """
@@ -70,6 +74,10 @@ class DPSGDSettings:
     activation: str = "relu"
     hidden: tuple | None = None
     evaluate_every: int | None = None
+    evaluate_at: tuple = ()
+    corruption: str = "none"
+    corruption_rate: float = 0.0
+    corruption_std: float = 10.0
     physical_batch_size: int = 1024
     device: str = "cpu"
 
@@ -99,8 +107,8 @@ class DPSGDSettings:
             raise ValueError(f"noise_stages must be a list of at least one factor, got {self.noise_stages!r}")
         stages = tuple(checks.positive("noise_stages", f, finite=True) for f in self.noise_stages)
         object.__setattr__(self, "noise_stages", stages)
-        releases.make(self.release, self.release_options)
-        if self.release != "clipping" and not self.clips:
+        release = releases.make(self.release, self.release_options)
+        if release.needs_bound and not self.clips:
             raise ValueError(f"max_grad_norm must be finite for release {self.release!r}, got {self.max_grad_norm!r}")
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum must be 0 for optimizer {self.optimizer!r}, got momentum={self.momentum!r}")
@@ -114,8 +122,21 @@ class DPSGDSettings:
             object.__setattr__(self, "hidden", tuple(checks.integer("hidden", h, low=1) for h in self.hidden))
         if self.evaluate_every is not None:
             checks.integer("evaluate_every", self.evaluate_every, low=1)
+        if not isinstance(self.evaluate_at, (tuple, list)):
+            raise TypeError(f"evaluate_at must be a list of steps, got evaluate_at={self.evaluate_at!r}")
+        object.__setattr__(
+            self, "evaluate_at", tuple(checks.integer("evaluate_at", t, low=1) for t in self.evaluate_at)
+        )
+        if self.corrupted.of_gradients and not release.bears_faults:
+            able = [name for name, kind in releases.RELEASES.items() if kind.bears_faults]
+            raise ValueError(f"release must be one of {able} with corruption {self.corruption!r}, got {self.release!r}")
         checks.integer("physical_batch_size", self.physical_batch_size, low=1, high=2**31)
         resolve_device(self.device)
+
+    @property
+    def corrupted(self):
+        """What is wrong with the training records."""
+        return Corruption(self.corruption, self.corruption_rate, self.corruption_std)
 
     @property
     def clips(self):
@@ -180,8 +201,10 @@ def train(
         since the row before: ``train_loss`` (mean over the drawn records, before their steps; None if none was drawn),
         ``clipped_fraction``, ``median_grad_norm``, ``grad_norm_10``, ``grad_norm_90`` (deciles), ``largest_grad_norm``
         (all None where norms aren't taken), ``clip_norm`` (C, of the last step), ``batch_mean``, ``batch_min``,
-        ``batch_max``, ``empty_steps``; ``weights_sha256`` (None but in the last). All but the weights and what follows
-        from them is about private records and has no guarantee: for the study, not for release.
+        ``batch_max``, ``empty_steps``, and means over the steps of what else the release has to tell (``passed``,
+        ``num_trimmed``, ``num_kept``, ``num_not_finite``); ``weights_sha256`` (None but in the last). All but the
+        weights and what follows from them is about private records and has no guarantee: for the study, not for
+        release.
     """
     run = Training(
         settings,
@@ -224,6 +247,7 @@ class Training:
         self.public_images, self.public_labels = (None, None) if public is None else self._public(public, num_classes)
         if len(self.images) == 0:
             raise ValueError("train_images must hold at least 1 record, got 0")
+        self._corrupt(settings.corrupted, streams)
         options = {} if settings.hidden is None else {"hidden": settings.hidden}
         self.model = models.build(
             settings.model,
@@ -237,13 +261,23 @@ class Training:
         self.parameters = list(self.model.parameters())
         self.batches, self.noise = streams.numpy("batches"), streams.torch("noise", self.device)
         self.descent = descent.Descent(self.parameters, optimizer=settings.optimizer, momentum=settings.momentum)
-        self.step, self.done = 0, []
+        self.step, self.done, self.seen = 0, [], Seen()
         self.release = releases.make(settings.release, settings.release_options)
         self.release.begin(self)
         self.file = None if checkpoint is None else Path(checkpoint)
         self.identity = self._identity(streams) if self.file else None
         if self.file and self.file.exists():
             self._restore()
+
+    def _corrupt(self, corruption, streams):
+        """Labels and images now; gradients when they are taken."""
+        self.faults = self.corrupted = None
+        if corruption.rate:
+            self.images, self.labels, self.corrupted = corruption.records(
+                self.images, self.labels, num_classes=self.num_classes, streams=streams
+            )
+            if corruption.of_gradients:
+                self.faults = corruption, streams.torch("corrupted gradients", self.device)
 
     def _public(self, public, num_classes):
         if not isinstance(public, (tuple, list)) or len(public) != 2:
@@ -276,23 +310,32 @@ class Training:
 
     def rows(self):
         yield from self.done
-        settings, seen = self.settings, _Seen()
-        every = settings.evaluate_every or max(settings.num_steps, 1)
         if self.done and self.done[-1]["weights_sha256"]:
             return
-        while self.step < settings.num_steps:
-            indices = poisson_batch(self.batches, num_records=len(self.images), sample_rate=settings.sample_rate)
-            seen.add(len(indices), self._step(indices))
-            self.step += 1
-            if self.progress:
-                self.progress(self.step, settings.num_steps)
-            if self.step % every == 0 and self.step < settings.num_steps:
-                yield self._row(seen)
-                seen = _Seen()
-        yield self._row(seen)
+        while self.step < self.settings.num_steps:
+            row = self.advance(self.draw())
+            if row:
+                yield row
+        yield self.row()
 
-    def _row(self, seen):
-        last = self.step == self.settings.num_steps
+    def draw(self):
+        """The records of the next step, as indices."""
+        return poisson_batch(self.batches, num_records=len(self.images), sample_rate=self.settings.sample_rate)
+
+    def advance(self, indices):
+        """One step on these records; a row where one is due before the last."""
+        settings = self.settings
+        self.seen.add(len(indices), self._step(indices))
+        self.step += 1
+        if self.progress:
+            self.progress(self.step, settings.num_steps)
+        every = settings.evaluate_every or max(settings.num_steps, 1)
+        due = self.step % every == 0 or self.step in settings.evaluate_at
+        return self.row() if due and self.step < settings.num_steps else None
+
+    def row(self):
+        """What was seen since the row before, and where training stands."""
+        last, seen = self.step == self.settings.num_steps, self.seen
         row = {
             "step": self.step,
             "epoch": self.step * self.settings.sample_rate,
@@ -302,6 +345,7 @@ class Training:
             "weights_sha256": self.weights_sha256() if last else None,
         }
         self.done.append(row)
+        self.seen = Seen()
         if self.file:
             self._save()
         return row
@@ -352,6 +396,7 @@ class Training:
                 "release": self.release.state(),
                 "batches": self.batches.bit_generator.state,
                 "noise": self.noise.get_state(),
+                "faults": self.faults and self.faults[1].get_state(),
             },
         )
 
@@ -364,46 +409,14 @@ class Training:
         self.release.restore(state["release"])
         self.batches.bit_generator.state = state["batches"]
         self.noise.set_state(state["noise"])
+        if self.faults:
+            self.faults[1].set_state(state["faults"])
         self.step, self.done = state["step"], state["rows"]
-
-
-class _Seen:
-    """What was seen of the batches since the last evaluation."""
-
-    def __init__(self):
-        self.sizes, self.losses, self.norms, self.clipped = [], [], [], []
-
-    def add(self, size, step):
-        self.sizes.append(size)
-        for kept, new in ((self.losses, step.losses), (self.norms, step.norms), (self.clipped, step.clipped)):
-            if new is not None:
-                kept.append(new)
-
-    def summary(self):
-        sizes = self.sizes or [0]
-        losses = torch.cat(self.losses).double() if self.losses else None
-        norms = torch.cat(self.norms) if self.norms else None
-        return {
-            "train_loss": None if losses is None else float(losses.mean()),
-            "clipped_fraction": None if norms is None else float(torch.cat(self.clipped).double().mean()),
-            **_norms_seen(norms),
-            "batch_mean": sum(sizes) / len(sizes),
-            "batch_min": min(sizes),
-            "batch_max": max(sizes),
-            "empty_steps": self.sizes.count(0),
-        }
 
 
 def _plain(value):
     """A numpy or other number as Python's own."""
     return value.item() if hasattr(value, "item") else float(value)
-
-
-def _norms_seen(norms):
-    """The middle, the outer deciles and the largest of the gradient norms."""
-    names = ("grad_norm_10", "median_grad_norm", "grad_norm_90", "largest_grad_norm")
-    values = [None] * 4 if norms is None else np.quantile(norms.numpy(), [0.1, 0.5, 0.9, 1.0]).tolist()
-    return dict(zip(names, values, strict=True))
 
 
 def _part(name, images, labels, num_classes, device):

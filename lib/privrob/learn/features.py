@@ -3,6 +3,7 @@ r"""Better inputs than pixels: functions of one image each, so that they cost no
 * ``scattering``: the oriented wavelets of a scattering network (Oyallon & Mallat 2015; private in Tramèr & Boneh 2021),
   :math:`|\,|x * \psi_1| * \psi_2| * \phi`, made by hand from the mathematics, trained on nothing.
 * ``pretrained``: what the convolutions of a network see that was trained on a *public* set.
+* ``imagenet``: the same of known networks, trained on ImageNet (:mod:`privrob.learn.backbones`).
 * ``pca``: projection on the principal directions of the private images, which are released with noise and are a step
   of their own in the ledger (Abadi et al. 2016).
 
@@ -12,24 +13,21 @@ Paper: dplearn, Advanced topic (better features).
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
-from privrob import atomic, checks
+from privrob import checks
 from privrob.kinds import Streams
-from privrob.learn import datasets, dpsgd
-from privrob.learn.datasets.manifest import cache_folder
+from privrob.learn import datasets, dpsgd, features_kept
+from privrob.learn.backbones import ImageNetFeatures
+from privrob.learn.features_kept import in_parts
 from privrob.learn.scattering import Scattering
 from privrob.mechanisms.sampled import gaussian_step
-
-_AT_ONCE = 500
 
 
 def make(name, options):
@@ -61,6 +59,7 @@ class ScatteringFeatures:
         checks.positive("least_variance", self.least_variance, finite=True)
 
     cached, public = True, None
+    sources = ("features.py", "scattering.py")  # all code that has a part in the features
 
     def fingerprint(self):
         return {}
@@ -80,7 +79,7 @@ class ScatteringFeatures:
         def one(part):
             return nn.functional.group_norm(transform(part).flatten(1, 2), groups, eps=self.least_variance)
 
-        return _in_parts(images, one)
+        return in_parts(images, one)
 
     def both(self, train, test, *, streams):
         return self.of(train, streams=streams), self.of(test, streams=streams)
@@ -108,7 +107,7 @@ class PretrainedFeatures:
             checks.integer("num_records", self.num_records, low=1)
         self._settings(1.0, "cpu")
 
-    cached = True
+    cached, sources = True, ()  # no sources: any module may have a part in them
 
     @property
     def public(self):
@@ -157,7 +156,7 @@ class PretrainedFeatures:
             seen = (seen - seen.mean(1, keepdim=True)) / (seen.std(1, keepdim=True) + 1e-5)
             return seen[:, :, None, None]
 
-        return _in_parts(train, one), _in_parts(test, one)
+        return in_parts(train, one), in_parts(test, one)
 
 
 @dataclass(frozen=True)
@@ -204,6 +203,7 @@ FEATURES = {
     "none": None,
     "scattering": ScatteringFeatures,
     "pretrained": PretrainedFeatures,
+    "imagenet": ImageNetFeatures,
     "pca": PrincipalComponents,
 }
 
@@ -220,7 +220,10 @@ def apply(name, options, tensors, *, streams):
     found = None
     if recipe.cached:
         path = _cache_file(name, recipe, tensors)
-        found = _read(path) or _made(path, recipe, tensors, streams)
+        found = features_kept.read(path)
+        if found is None:
+            made = recipe.both(tensors.train_images, tensors.test_images, streams=streams)
+            found = features_kept.keep(path, made)
     train, test = found or recipe.both(tensors.train_images, tensors.test_images, streams=streams)
     device, dtype = tensors.train_images.device, tensors.train_images.dtype
     return tensors._replace(train_images=train.to(device, dtype), test_images=test.to(device, dtype))
@@ -231,43 +234,10 @@ def _cache_file(name, recipe, tensors):
     digest = hashlib.sha256(json.dumps([name, asdict(recipe), recipe.fingerprint()], sort_keys=True).encode())
     here = Path(__file__).parent
     every = [*here.glob("*.py"), *here.glob("releases/*.py"), *here.parent.glob("*.py")]
-    own = [here / "features.py", here / "scattering.py"]  # the scattering transform rests on nothing else
-    for module in own if isinstance(recipe, ScatteringFeatures) else sorted(every):
+    own = [here / file for file in recipe.sources]
+    for module in own or sorted(every):
         digest.update(module.read_bytes())
-    for images in (tensors.train_images, tensors.test_images):
-        digest.update(f"{tuple(images.shape)} {images.dtype}".encode() + images.cpu().contiguous().numpy().tobytes())
-    return cache_folder() / "features" / f"{name}-{digest.hexdigest()[:24]}.npz"
-
-
-def _read(path):
-    """(train, test), or None if they aren't there whole."""
-    try:
-        content = path.read_bytes()
-        if hashlib.sha256(content[32:]).digest() != content[:32]:
-            return None
-        with np.load(io.BytesIO(content[32:])) as arrays:
-            return tuple(torch.from_numpy(arrays[n]) for n in ("train", "test"))
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def _made(path, recipe, tensors, streams):
-    both = recipe.both(tensors.train_images, tensors.test_images, streams=streams)
-    halves = [part.cpu() for part in both]
-    buffer = io.BytesIO()
-    np.savez(buffer, train=halves[0].numpy(), test=halves[1].numpy())
-    try:
-        atomic.write_bytes(path, hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
-    except OSError as error:
-        datasets.files.notice(f"features cannot be kept ({error.strerror}): set PRIVROB_CACHE to a folder that can")
-    return halves
-
-
-@torch.no_grad()
-def _in_parts(images, one):
-    if len(images) == 0:
-        return one(images.new_zeros(1, *images.shape[1:])).half()[:0]
-    return torch.cat([one(part).half() for part in images.split(_AT_ONCE)])
+    return features_kept.path_of(name, digest, tensors.train_images, tensors.test_images)
 
 
 def _before_dense(model):

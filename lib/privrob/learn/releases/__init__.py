@@ -1,11 +1,13 @@
 r"""How a step of private training turns its records' gradients into one noisy mean: the part that privacy is about.
 
 Each release answers :meth:`noisy_mean` for the drawn records, and says in :meth:`history` what the ledger has to enter
-for a whole training. All are Gaussian mechanisms on Poisson samples (add or remove one record), for the same effective
-noise multiplier σ. What follows a release, and what is chosen from earlier ones, is free.
+for a whole training. All but one are Gaussian mechanisms on Poisson samples (add or remove one record), for the same
+effective noise multiplier σ; ``propose_test_release`` is the mechanism of that name. What follows a release, and what
+is chosen from earlier ones, is free.
 
 The sum before the noise is handed to :meth:`_add_noise` together with its standard deviation, in every release; so one
-test holds for all: two batches that differ in one record differ by at most 1/σ in units of the noise.
+test holds for all: two batches that differ in one record differ by at most 1/σ in units of the noise (with
+Propose-Test-Release, wherever the margin says so).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from privrob.learn.releases.clipping import AdaptiveClipping, Clipping, Step
 from privrob.learn.releases.history import VarianceReduced
 from privrob.learn.releases.preconditioned import Preconditioned
 from privrob.learn.releases.subspace import Embedded, Projected
+from privrob.learn.releases.trimming import ProposeTestRelease, Trimmed
 
 __all__ = [
     "RELEASES",
@@ -25,7 +28,9 @@ __all__ = [
     "Embedded",
     "Preconditioned",
     "Projected",
+    "ProposeTestRelease",
     "Step",
+    "Trimmed",
     "VarianceReduced",
     "make",
 ]
@@ -37,6 +42,8 @@ RELEASES = {
     "variance_reduced": VarianceReduced,
     "projected": Projected,
     "embedded": Embedded,
+    "trimmed": Trimmed,
+    "propose_test_release": ProposeTestRelease,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -12,6 +12,7 @@ from torch.nn import functional
 from privrob import checks
 from privrob.learn.batches import channels_last
 from privrob.learn.clip import PerExample, clip_weights
+from privrob.learn.corruption import FaultyGradients
 from privrob.mechanisms.sampled import gaussian_step
 
 CLIP_NORMS = (1e-12, 1e12)  # beyond, single precision loses the noise or the gradient
@@ -24,6 +25,7 @@ class Step(NamedTuple):
     losses: torch.Tensor | None
     norms: torch.Tensor | None
     clipped: torch.Tensor | None
+    seen: dict | None = None  # what else is worth knowing of a step: name to number
 
 
 @dataclass
@@ -32,6 +34,10 @@ class Clipping:
 
     Paper: dplearn, Training a machine learning model with DP-SGD. With C = ∞ and σ = 0 it is plain SGD.
     """
+
+    by_norm: ClassVar[bool] = False  # whether gradients are looked at one by one even where none is clipped
+    needs_bound: ClassVar[bool] = False  # whether C must be finite
+    bears_faults: ClassVar[bool] = True  # whether gradients may arrive corrupted
 
     def history(self, settings):
         """((guarantee, count), …) of a training with these settings, in units of the clipping norm."""
@@ -50,8 +56,17 @@ class Clipping:
                 f"sample_rate must be 0, or expect at least 1e-20 records a step, got {self.settings.sample_rate!r} of "
                 f"{len(training.images)} records"
             )
-        self.per_example = PerExample(training.model) if self.settings.clips else None
+        self.per_example = PerExample(training.model) if self.settings.clips or self.by_norm else None
+        if training.faults is not None:
+            self.per_example = FaultyGradients(self.per_example or PerExample(training.model), *training.faults)
         self.heard = None  # a test's list: (sum before the noise, its standard deviation)
+
+    def take_gradients_of(self, source):
+        """Let another source of per-example gradients take the place of this training's own."""
+        if self.training.faults is None:
+            self.per_example = source
+        else:
+            self.per_example.per_example = source
 
     def noisy_mean(self, indices):
         """A :class:`Step` for the records drawn."""
@@ -76,14 +91,15 @@ class Clipping:
         """The records, at most ``physical_batch_size`` at once; none of an empty batch."""
         for chosen in torch.as_tensor(indices, device=self.device).split(self.settings.physical_batch_size):
             if len(chosen):
-                yield channels_last(self.training.images[chosen]), self.training.labels[chosen]
+                drawn = channels_last(self.training.images[chosen]), self.training.labels[chosen]
+                yield drawn if self.training.faults is None else (*drawn, self.training.corrupted[chosen])
 
     def _sum(self, indices, *, take=None, bound=None):
         """Σ clipped gradients, and (losses, norms) of what was drawn."""
         bound = self.clip_norm if bound is None else bound
         total, seen = [torch.zeros_like(p) for p in self.per_example.parameters], ([], [])
-        for images, labels in self._batches(indices):
-            batch = (take or self.per_example)(images, labels)
+        for drawn in self._batches(indices):
+            batch = (take or self.per_example)(*drawn)
             self._finite(batch.norms)
             for sum_, part in zip(total, batch.weighted_sum(clip_weights(batch.norms, bound))):
                 sum_ += part
@@ -145,6 +161,8 @@ class AdaptiveClipping(Clipping):
     Args: target_quantile — γ;  clip_learning_rate — η_C;  count_noise — σ_b as a share of the expected batch;
         same_length — False leaves the mean as it is released.
     """
+
+    needs_bound: ClassVar[bool] = True
 
     target_quantile: float = 0.5
     clip_learning_rate: float = 0.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import ClassVar
 
 from privrob import checks
 from privrob.learn.batches import poisson_batch
@@ -25,6 +26,9 @@ class VarianceReduced(Clipping):
     Args: every — steps between snapshots;  difference_norm — D as a share of C;  snapshot_noise — noise multiplier of a
         snapshot, in units of σ;  snapshot_rate — its Poisson sample, 1 for all records.
     """
+
+    needs_bound: ClassVar[bool] = True
+    bears_faults: ClassVar[bool] = False
 
     every: int = 50
     difference_norm: float = 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -25,6 +26,9 @@ class Preconditioned(Clipping):
     Args: average — ``tensor``, ``row`` or ``entry``;  refresh — steps between new scales;  memory — of the mean square;
         floor — the least r², as a share of the mean one.
     """
+
+    needs_bound: ClassVar[bool] = True
+    bears_faults: ClassVar[bool] = False
 
     average: str = "tensor"
     refresh: int = 10

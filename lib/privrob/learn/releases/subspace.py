@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -25,6 +26,9 @@ class Projected(Clipping):
     Paper: dplearn, Advanced topic (Project noisy gradient to a lower-dimensional space).
     Args: rank — of the span;  refresh — steps between new spans.
     """
+
+    needs_bound: ClassVar[bool] = True
+    bears_faults: ClassVar[bool] = False
 
     rank: int = 50
     refresh: int = 10
