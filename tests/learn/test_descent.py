@@ -66,7 +66,7 @@ def test_step_sizes_go_from_the_first_to_the_final_one_and_stay():
         ({"decay_steps": 0}, "decay_steps"),
         ({"noise_stages": ()}, "noise_stages must be a list of at least one factor"),
         ({"noise_stages": (1.0, 0.0)}, "noise_stages"),
-        ({"release": "trimmed"}, "release"),
+        ({"release": "untrimmed"}, "release"),
     ],
 )
 def test_bad_settings_are_refused_by_name(change, message):
