@@ -35,9 +35,37 @@ def test_images_are_resized_and_scaled_as_the_network_was_trained(network, monke
     assert float(train[0, 3, 0, 0]) == 48
 
 
+@pytest.mark.paper("ptr", "B.1.1")
+def test_noise_in_an_image_goes_into_the_network_uncut_and_overshoot_does_not(monkeypatch):
+    class Ends(torch.nn.Module):
+        def forward(self, images):
+            return torch.stack([images.amin((1, 2, 3)), images.amax((1, 2, 3))], 1)
+
+    monkeypatch.setattr(ImageNetFeatures, "_network", lambda self: Ends())
+    monkeypatch.setattr(ImageNetFeatures, "_scaled", lambda self, part: part)
+    edge = torch.zeros(1, 3, 32, 32)
+    edge[..., 16:] = 1.0  # bicubic goes beyond at an edge
+    noise = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 10
+    both = torch.cat([edge, noise])
+
+    def ends(**options):
+        return ImageNetFeatures("resnet18", 64, **options).both(both, both[:0], streams=None)[0][:, :, 0, 0].float()
+
+    assert ends()[0].tolist() == [0.0, 1.0]
+    low, high = ends()[1].tolist()
+    assert float(noise.min()) <= low * 0.999 < -15  # half precision
+    assert float(noise.max()) >= high * 0.999 > 15
+    assert ends(clamped=True).tolist() == [[0.0, 1.0], [0.0, 1.0]]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"network": "resnet50"}, "network must be one of"), ({"resolution": 8}, "resolution"), ({"depth": 2}, "depth")],
+    [
+        ({"clamped": "no"}, "clamped"),
+        ({"network": "resnet50"}, "network must be one of"),
+        ({"resolution": 8}, "resolution"),
+        ({"depth": 2}, "depth"),
+    ],
 )
 def test_bad_options_are_refused_by_name(options, message):
     with pytest.raises(ValueError, match=message):

@@ -10,6 +10,7 @@ from scipy import fft as dft
 from privrob.accounting.ledger import Ledger
 from privrob.kinds import Streams
 from privrob.learn import cells, datasets, features
+from privrob.learn.corruption import Corruption
 from privrob.learn.datasets import Tensors
 from privrob.learn.scattering import Scattering
 
@@ -230,6 +231,63 @@ CELL |= {"sample_rate": 0.2, "num_steps": 4, "learning_rate": 0.1, "max_grad_nor
 def test_a_cell_trains_on_features(cache):
     row = cells.train_cell({**CELL, "features": "scattering", "feature_options": {"angles": 2}}, streams=Streams(0))[-1]
     assert 0 <= row["test_accuracy"] <= 1
+
+
+NOISY = {"corruption": "feature", "corruption_rate": 0.25, "corruption_std": 2.0}
+ON_FEATURES = {"features": "scattering", "feature_options": {"angles": 2}}
+
+
+@pytest.mark.paper("ptr", "B.1.1")
+@pytest.mark.parametrize("name", ["scattering", "pca"])
+@pytest.mark.parametrize("aside", [0, 20])
+def test_images_are_corrupted_before_their_features_are_taken(name, aside, cache):
+    options = {"scattering": {"angles": 2}, "pca": {"components": 7, "noise_multiplier": 0.0}}[name]
+    cell = {**CELL, "features": name, "feature_options": options, "num_validation": aside}
+    ready, got, _, _ = cells._prepared({**cell, **NOISY}, Streams(3))
+    assert ready.corruption == "none"  # nothing more is added to the features
+    clean, kept = datasets.load("synthetic", num_records=80, num_test=20, shape=(1, 16, 16)).tensors(), 80 - aside
+    images, _, bad = Corruption("feature", 0.25, 2.0).records(
+        clean.train_images[:kept], clean.train_labels[:kept], num_classes=10, streams=Streams(3)
+    )
+    assert int(bad.sum()) == kept // 4
+    every = torch.cat([images, clean.train_images[kept:]])
+    want = features.make(name, options).both(every, clean.test_images, streams=Streams(3))[0][:kept].float()
+    torch.testing.assert_close(got.train_images, want, rtol=0, atol=1e-5)
+    without = cells._prepared(cell, Streams(3))[1].train_images
+    assert (got.train_images[bad] != without[bad]).flatten(1).any(1).all()
+    if name == "scattering":  # a function of each image: the others keep theirs
+        assert torch.equal(got.train_images[~bad], without[~bad])
+
+
+@pytest.mark.paper("ptr", "B.1.1")
+def test_only_the_corrupted_images_are_seen_again_and_both_are_kept(cache, monkeypatch):
+    made, seen = features.ScatteringFeatures.both, []
+
+    def both(self, train, test, *, streams):
+        seen.append((len(train), len(test)))
+        return made(self, train, test, streams=streams)
+
+    monkeypatch.setattr(features.ScatteringFeatures, "both", both)
+    first = cells.train_cell({**CELL, **ON_FEATURES, **NOISY}, streams=Streams(3))[-1]
+    assert seen == [(80, 20), (20, 0)]
+    again = cells.train_cell({**CELL, **ON_FEATURES, **NOISY}, streams=Streams(3))[-1]
+    assert seen == [(80, 20), (20, 0)]
+    assert again == first
+    cells.train_cell({**CELL, **ON_FEATURES, **NOISY}, streams=Streams(4))  # others are corrupted
+    cells.train_cell({**CELL, **ON_FEATURES, **NOISY, "corruption_std": 3.0}, streams=Streams(3))
+    assert seen[2:] == [(20, 0), (20, 0)]
+    clean = cells.train_cell({**CELL, **ON_FEATURES}, streams=Streams(3))[-1]
+    assert len(seen) == 4
+    assert clean["weights_sha256"] != first["weights_sha256"]
+
+
+@pytest.mark.paper("ptr", "B.1.1")
+@pytest.mark.parametrize("kind", ["label", "gradient"])
+def test_labels_and_gradients_of_features_are_corrupted_in_training(kind, cache):
+    ready, tensors, _, _ = cells._prepared({**CELL, **ON_FEATURES, **NOISY, "corruption": kind}, Streams(3))
+    assert (ready.corruption, ready.corruption_rate) == (kind, 0.25)
+    clean = cells._prepared({**CELL, **ON_FEATURES}, Streams(3))[1]
+    assert torch.equal(tensors.train_images, clean.train_images)
 
 
 def test_records_set_aside_are_neither_trained_on_nor_tested():

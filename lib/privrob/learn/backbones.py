@@ -25,11 +25,15 @@ class ImageNetFeatures:
     ``efficientnet_lite0`` comes from a package with its weights (extra ``backbones``): it needs no network.
 
     Paper: ptr, B.2 ("pretrained by ImageNet dataset … only finetune the last layer").
-    Args: network — one of :data:`NETWORKS`;  resolution — pixels that images are brought to (bicubic).
+    Images with noise may leave [0, 1]: they go in as they are (nothing in the document cuts them), or ``clamped``.
+    Args: network — one of :data:`NETWORKS`;  resolution — pixels that images are brought to (bicubic, which may go
+        beyond what an image holds: that is cut at its own range, or at [0, 1] if that is wider);
+        clamped — whether pixels are brought back to [0, 1] before.
     """
 
     network: str = "resnet18"
     resolution: int = 224
+    clamped: bool = False
 
     cached, public = True, "imagenet"
     sources = ("backbones.py",)  # all code that has a part in the features
@@ -37,6 +41,7 @@ class ImageNetFeatures:
     def __post_init__(self):
         checks.choice("network", self.network, NETWORKS)
         checks.integer("resolution", self.resolution, low=32, high=1024)
+        checks.choice("clamped", self.clamped, (False, True))
 
     def fingerprint(self):
         """Of the weights; says at once what is missing."""
@@ -54,8 +59,8 @@ class ImageNetFeatures:
         @torch.no_grad()
         def one(part):
             size = (self.resolution, self.resolution)
-            part = functional.interpolate(part.float(), size=size, mode="bicubic", antialias=True).clamp(0, 1)
-            return network(self._scaled(part)).flatten(1)[:, :, None, None]
+            part = part.clamp(0, 1) if self.clamped else part
+            return network(self._scaled(_resized(part.float(), size))).flatten(1)[:, :, None, None]
 
         return in_parts(train, one, at_once=_AT_ONCE), in_parts(test, one, at_once=_AT_ONCE)
 
@@ -94,6 +99,13 @@ class ImageNetFeatures:
         else:
             model.classifier[-1] = torch.nn.Identity()
         return model
+
+
+def _resized(images, size):
+    """Bicubic; its overshoot is cut, noise that was in the image is not."""
+    lowest = images.amin((1, 2, 3), keepdim=True).clamp(max=0)
+    highest = images.amax((1, 2, 3), keepdim=True).clamp(min=1)
+    return functional.interpolate(images, size=size, mode="bicubic", antialias=True).clamp(lowest, highest)
 
 
 class _Pooled(torch.nn.Module):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
+import torch
+
 from privrob import checks
 from privrob.accounting import calibrate
 from privrob.learn import datasets, dpsgd, features, releases, replicas
@@ -33,7 +35,8 @@ def train_cell(settings, *, streams, scratch=None):
         ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``; ``normalise``; either ``sample_rate`` or
         ``batch_size`` (the expected one: q = batch_size / n); ``seed`` (tells repetitions apart, the streams see it);
         ``name`` — of the method, for the rows;
-        ``features``, ``feature_options`` — of :mod:`privrob.learn.features`;
+        ``features``, ``feature_options`` — of :mod:`privrob.learn.features`: ``corruption`` "feature" is then of the
+        images, before their features are taken;
         ``num_validation`` — the last so many training records are set aside and take the place of the test records:
         for choosing settings;  ``num_public`` — so many more are set aside as public, or, with ``public_dataset``, the
         first of that set are (their labels modulo the number of classes);
@@ -67,11 +70,12 @@ def _prepared(settings, streams, loaded=None):
         if loaded is not None:
             loaded[key] = found
     data, tensors = found if loaded is None else loaded[key]
+    corruption, changed = dpsgd.DPSGDSettings(**{"sample_rate": 1.0, **own}).corrupted, None
+    if settings.get("features", "none") != "none" and corruption.kind == "feature":
+        changed = _corrupted_images(corruption, tensors, data, settings, streams)
+        own |= {"corruption": "none", "corruption_rate": 0.0}  # it is done: the training sees features only
     tensors = features.apply(
-        settings.get("features", "none"),
-        settings.get("feature_options"),
-        tensors,
-        streams=streams,
+        settings.get("features", "none"), settings.get("feature_options"), tensors, streams=streams, changed=changed
     )
     tensors, public = _set_aside(tensors, data, settings)
     num_records = len(tensors.train_labels)
@@ -84,6 +88,18 @@ def _prepared(settings, streams, loaded=None):
     seen = {"data": data.provenance.label, "num_records": num_records}
     seen |= {"sampling": "poisson", "sample_rate": ready.sample_rate}
     return ready, tensors, arguments, seen
+
+
+def _corrupted_images(corruption, tensors, data, settings, streams):
+    """The set's training images and which of them are corrupted: those that a training on the images would corrupt.
+
+    Those set aside are left as they are.
+    """
+    kept = len(_set_aside(tensors, data, settings)[0].train_labels)
+    images, spare = tensors.train_images[:kept], tensors.train_images[kept:]
+    labels = tensors.train_labels[:kept]
+    images, _, bad = corruption.records(images, labels, num_classes=data.num_classes, streams=streams)
+    return torch.cat([images, spare]), torch.cat([bad, bad.new_zeros(len(spare))])
 
 
 def train_cells(settings, *, streams):

@@ -208,28 +208,36 @@ FEATURES = {
 }
 
 
-def apply(name, options, tensors, *, streams):
+def apply(name, options, tensors, *, streams, changed=None):
     """Training and test images replaced by their features.
 
-    Args: tensors — ``datasets.Tensors``;  streams — of which ``features`` is used by ``pca``.
-    Returns: Tensors. Features that take long are kept in the cache (in half precision, whether they were there or not).
+    Args: tensors — ``datasets.Tensors``;  streams — of which ``features`` is used by ``pca``;
+        changed — (images, which) or None: training images of which some, a Boolean each, aren't the set's own.
+    Returns: Tensors. Features that take long are kept in the cache (in half precision, whether they were there or not):
+        those of the set once, whichever of its images were changed, and those of the changed images alone.
     """
     recipe = make(name, options)
+    if changed and (recipe is None or not recipe.cached):  # not of one image each: all features see the changed ones
+        tensors, changed = tensors._replace(train_images=changed[0]), None
     if recipe is None:
         return tensors
-    found = None
-    if recipe.cached:
-        path = _cache_file(name, recipe, tensors)
-        found = features_kept.read(path)
-        if found is None:
-            made = recipe.both(tensors.train_images, tensors.test_images, streams=streams)
-            found = features_kept.keep(path, made)
-    train, test = found or recipe.both(tensors.train_images, tensors.test_images, streams=streams)
+    train, test = _made(name, recipe, tensors.train_images, tensors.test_images, streams)
+    if changed and changed[1].any():
+        images, which = changed
+        train = train.clone()
+        train[which.to(train.device)] = _made(name, recipe, images[which], tensors.test_images[:0], streams)[0]
     device, dtype = tensors.train_images.device, tensors.train_images.dtype
     return tensors._replace(train_images=train.to(device, dtype), test_images=test.to(device, dtype))
 
 
-def _cache_file(name, recipe, tensors):
+def _made(name, recipe, train, test, streams):
+    if not recipe.cached:
+        return recipe.both(train, test, streams=streams)
+    path = _cache_file(name, recipe, train, test)
+    return features_kept.read(path) or features_kept.keep(path, recipe.both(train, test, streams=streams))
+
+
+def _cache_file(name, recipe, train, test):
     """Named by the recipe, the images, and all code that may have a part in the features."""
     digest = hashlib.sha256(json.dumps([name, asdict(recipe), recipe.fingerprint()], sort_keys=True).encode())
     here = Path(__file__).parent
@@ -237,7 +245,7 @@ def _cache_file(name, recipe, tensors):
     own = [here / file for file in recipe.sources]
     for module in own or sorted(every):
         digest.update(module.read_bytes())
-    return features_kept.path_of(name, digest, tensors.train_images, tensors.test_images)
+    return features_kept.path_of(name, digest, train, test)
 
 
 def _before_dense(model):
