@@ -386,3 +386,13 @@ def test_a_private_set_is_no_public_one():
     ):
         with pytest.raises(ValueError, match="must name another set than the private 'mnist'"):
             cells.history({**private, **change})
+
+
+def test_images_are_resized():
+    images = torch.arange(32.0).view(1, 1, 4, 8) / 32
+    tensors = Tensors(images, torch.zeros(1, dtype=torch.int64), images[:0], torch.zeros(0, dtype=torch.int64))
+    found = features.apply("resized", {"height": 8, "width": 8}, tensors, streams=Streams(0, "t"))
+    assert found.train_images.shape == (1, 1, 8, 8)
+    assert found.test_images.shape == (0, 1, 8, 8)
+    assert torch.allclose(found.train_images.mean(), images.mean())
+    assert torch.allclose(found.train_images[0, 0, 0], images[0, 0, 0])  # edges stay where they are

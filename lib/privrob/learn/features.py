@@ -4,6 +4,7 @@ r"""Better inputs than pixels: functions of one image each, so that they cost no
   :math:`|\,|x * \psi_1| * \psi_2| * \phi`, made by hand from the mathematics, trained on nothing.
 * ``pretrained``: what the convolutions of a network see that was trained on a *public* set.
 * ``imagenet``: the same of known networks, trained on ImageNet (:mod:`privrob.learn.backbones`).
+* ``resized``: the images at another size, for networks of one size of image.
 * ``pca``: projection on the principal directions of the private images, which are released with noise and are a step
   of their own in the ledger (Abadi et al. 2016).
 
@@ -199,8 +200,42 @@ class PrincipalComponents:
         return tuple((part.flatten(1) @ directions)[:, :, None, None] for part in (train, test))
 
 
+@dataclass(frozen=True)
+class Resized:
+    """The images at another size (bilinear).
+
+    Args: height, width — in pixels.
+    """
+
+    height: int = 28
+    width: int = 28
+
+    def __post_init__(self):
+        for name in ("height", "width"):
+            checks.integer(name, getattr(self, name), low=1, high=1024)
+
+    cached, public = False, None
+
+    def fingerprint(self):
+        return {}
+
+    def history(self):
+        """Releases that these features make: none."""
+        return ()
+
+    def both(self, train, test, *, streams):
+        size = (self.height, self.width)
+        return tuple(
+            nn.functional.interpolate(part, size=size, mode="bilinear", align_corners=False)
+            if len(part)
+            else part.new_zeros((0, part.shape[1], *size))
+            for part in (train, test)
+        )
+
+
 FEATURES = {
     "none": None,
+    "resized": Resized,
     "scattering": ScatteringFeatures,
     "pretrained": PretrainedFeatures,
     "imagenet": ImageNetFeatures,

@@ -1,0 +1,109 @@
+"""What the two methods of a table may do at one ε, and what is read of their trainings."""
+
+import pandas as pd
+import pytest
+
+from privrob.learn import cells, trimming_plans
+from privrob.learn.trimming_plans import DPSGD, GAUSSIAN, PTR, Block
+from privrob.suite import claims
+
+BLOCK = {"name": "small", "sample_rate": 0.02, "max_grad_norm": 3.0, "sensitivity_bound": 1.5}
+BLOCK |= {"ptr_noise": 1.1, "gaussian_noise": 0.7}
+
+
+@pytest.fixture(scope="module")
+def plans():
+    settings = {"block": BLOCK, "epsilon": 3.0, "methods": [GAUSSIAN, PTR, DPSGD]}
+    return pd.DataFrame(trimming_plans.plan_cell(settings, streams=None))
+
+
+def of(plans, comparison, method, accountant="pld"):
+    chosen = (plans["comparison"] == comparison) & (plans["method"] == method) & (plans["accountant"] == accountant)
+    return plans[chosen]
+
+
+@pytest.mark.paper("ptr", "B.1.3")
+def test_every_plan_keeps_within_its_epsilon_and_uses_it(plans):
+    assert (plans["spent"] <= 3.0).all()
+    assert (plans["spent"] > 2.9).all()
+    assert (of(plans, "printed", PTR)["noise_multiplier"] == 1.1).all()
+    same = of(plans, "printed", GAUSSIAN)["steps"].item()
+    assert of(plans, "printed", DPSGD)["steps"].item() == same  # equal sensitivity
+    for method in (GAUSSIAN, PTR):
+        tight, renyi = (of(plans, "printed", method, a)["steps"].item() for a in ("pld", "rdp"))
+        assert renyi <= tight
+
+
+def test_aligned_methods_take_as_many_steps(plans):
+    steps = of(plans, "aligned", PTR)["steps"].item()
+    assert steps == of(plans, "printed", PTR)["steps"].item() == of(plans, "aligned", GAUSSIAN)["steps"].item()
+    assert 0.7 < of(plans, "aligned", GAUSSIAN)["noise_multiplier"].item() < 1.1
+    tried = [set(of(plans, "best", m)["steps"]) for m in (GAUSSIAN, PTR)]
+    assert tried[0] == tried[1]
+    assert len(tried[0]) == 2
+
+
+def test_one_training_is_read_at_every_budget(plans):
+    block = Block(
+        **BLOCK, cell={"dataset": "synthetic", "model": "logistic", "sample_rate": 0.02, "learning_rate": 0.1}
+    )
+    work = trimming_plans.trainings(block, plans, conditions=[("label", 0.0), ("label", 0.2)], seeds=[0, 1])
+    wanted = plans[["method", "noise_multiplier"]].drop_duplicates()
+    assert len(work) == 4 * len(wanted)
+    by_ptr = next(s for _, s in work if s["name"] == PTR and s["noise_multiplier"] == 1.1)
+    assert by_ptr["num_steps"] == of(plans, "printed", PTR)["steps"].item()
+    assert by_ptr["release_options"]["sensitivity_bound"] == 0.5  # a share of R
+    for _, settings in work:
+        cells.history(settings)  # all of them are settings that a training takes
+
+
+def test_differences_are_paired_and_the_best_is_the_best(plans):
+    accuracy = {
+        (GAUSSIAN, 0): 0.8,
+        (GAUSSIAN, 1): 0.7,
+        (PTR, 0): 0.85,
+        (PTR, 1): 0.77,
+        (DPSGD, 0): 0.1,
+        (DPSGD, 1): 0.2,
+    }
+    rows = []
+    for (_, plan), seed in ((p, s) for p in plans.iterrows() for s in (0, 1)):
+        own = {"block": "small", "name": plan["method"], "noise_multiplier": plan["noise_multiplier"], "seed": seed}
+        own |= {"corruption": "none", "corruption_rate": 0.0, "step": plan["steps"]}
+        longer = 0.01 * (plan["steps"] == plans["steps"].max())
+        rows.append(own | {"test_accuracy": accuracy[plan["method"], seed] + longer})
+    rows = pd.DataFrame(rows).drop_duplicates(["name", "noise_multiplier", "step", "seed"])
+    read = trimming_plans.readings(rows, plans)
+    assert len(read) == 2 * len(plans)
+    gaps = trimming_plans.differences(read, num_test=100).set_index(["comparison", "accountant"])
+    aligned = gaps.loc[("aligned", "pld")]
+    assert aligned["difference"] == pytest.approx(0.06)
+    assert aligned["error"] == pytest.approx(0.01)
+    assert aligned["wins"] == aligned["seeds"] == 2
+    best = trimming_plans.best_of(read)
+    assert (best["steps"] == plans["steps"].max()).all()
+    assert gaps.loc[("best", "pld")]["difference"] == pytest.approx(0.06)
+    one = trimming_plans.differences(read[read["seed"] == 0], num_test=100)
+    assert (one["error"] > 0.05).all()  # of two counts of 100
+
+
+@pytest.mark.paper("ptr", "Table 1")
+@pytest.mark.paper("ptr", "Table 3")
+@pytest.mark.paper("ptr", "Table 4")
+def test_the_printed_tables_are_read_from_the_claims():
+    found = trimming_plans.printed(claims.load())
+    counts = found.groupby("table").size()
+    assert counts[[1, 3, 4]].tolist() == [42, 8, 14]
+    row = found.set_index("claim").loc[trimming_plans.claim_id(1, "mnist", "label", 0.1, 5.0)]
+    assert (row[GAUSSIAN], row[PTR], row["difference"]) == (89.15, 94.608, 5.456)
+    letters = trimming_plans.claim_id(3, "emnist_letters", "targeted_label", 0.2, 2.5)
+    assert found.set_index("claim").loc[letters][PTR] == 76.67
+
+
+def test_bad_blocks_are_refused_by_name():
+    with pytest.raises(ValueError, match="sensitivity_bound must be at most max_grad_norm"):
+        Block(**{**BLOCK, "sensitivity_bound": 4.0})
+    with pytest.raises(ValueError, match="sample_rate"):
+        Block(**{**BLOCK, "sample_rate": 0.0})
+    with pytest.raises(ValueError, match="comparisons"):
+        trimming_plans.plan_cell({"block": BLOCK, "epsilon": 3.0, "comparisons": ["all"]}, streams=None)
