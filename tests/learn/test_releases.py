@@ -12,7 +12,7 @@ from privrob.kinds import Streams
 from privrob.learn import dpsgd, releases
 
 ADVANCED = ("dplearn", "Advanced topic: how to improve the trade-off")
-NAMES = list(releases.RELEASES)
+NAMES = [name for name, kind in releases.RELEASES.items() if kind.private]
 WHOLE = [n for n in NAMES if n not in ("variance_reduced", "trimmed", "propose_test_release")]  # others: own tests
 
 

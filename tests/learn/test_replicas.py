@@ -19,6 +19,21 @@ METHODS = {
     "adaptive": {"release": "adaptive_clipping", "release_options": {"count_noise": 0.3}},
     "noisy gradients": {"release": "trimmed", "corruption": "gradient", "corruption_rate": 0.2, "corruption_std": 0.3},
     "turned gradients": {"release": "propose_test_release", "corruption": "gradient_sign", "corruption_rate": 0.2},
+    "hidden below the bound": {"release": "propose_test_release", "corruption": "below_bound", "corruption_rate": 0.2},
+    "hidden below the trimming": {"release": "trimmed", "corruption": "below_trim", "corruption_rate": 0.2},
+    "pulses": {
+        "release": "propose_test_release",
+        "corruption": "pulse",
+        "corruption_rate": 0.2,
+        "corruption_options": {"period": 2},
+    },
+    "rescaled wrong labels": {"release": "trimmed", "corruption": "wrong_label", "corruption_rate": 0.2},
+    "coordinate-wise median": {
+        "release": "robust",
+        "corruption": "own_length",
+        "corruption_rate": 0.2,
+        "noise_multiplier": 0.0,
+    },
     "wrong labels": {"release": "clipping", "corruption": "label", "corruption_rate": 0.2},
     "robust, not private": {"release": "trimmed", "noise_multiplier": 0.0, "max_grad_norm": math.inf},
     "shorter": {"release": "clipping", "num_steps": 4},
@@ -31,7 +46,8 @@ def training(name, seed, **changes):
     base |= {"max_grad_norm": 0.6, "noise_multiplier": 0.5, "evaluate_every": 4}
     settings = DPSGDSettings(**{**base, **METHODS[name], **changes})
     images, labels = DATA
-    return dpsgd.Training(settings, images, labels, images[:9], labels[:9], 3, Streams(seed, name))
+    how = {"num_classes": 3, "streams": Streams(seed, name), "public": records(8, seed=1)}
+    return dpsgd.Training(settings, images, labels, images[:9], labels[:9], **how)
 
 
 def close(one, other):
@@ -107,6 +123,7 @@ def test_what_cannot_run_together_is_refused(changes, message):
 def test_cells_together_give_the_rows_of_cells_alone():
     base = {"dataset": "synthetic:mnist", "num_records": 60, "num_test": 20, "model": "mlp", "hidden": (5,)}
     base |= {"batch_size": 20, "num_steps": 4, "learning_rate": 0.1, "max_grad_norm": 1.0, "noise_multiplier": 0.6}
+    base |= {"num_public": 10, "corruption": "below_trim", "corruption_rate": 0.1}
     many = [{**base, "seed": seed, "release": r} for seed in (0, 1) for r in ("trimmed", "propose_test_release")]
     streams = [Streams(7, str(i)) for i in range(len(many))]
     alone = [cells.train_cell(one, streams=own) for one, own in zip(many, streams, strict=True)]

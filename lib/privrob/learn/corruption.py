@@ -7,6 +7,7 @@ adding or removing a record still changes one gradient.
 * ``label``: another class, uniformly;  ``targeted_label``: class y of k becomes k − 1 − y
 * ``feature``: N(0, s²) on each pixel, in the images' units (pixels in [0, 1])
 * ``gradient``: N(0, s²) on each coordinate;  ``gradient_sign``: the gradient's negative
+* those of :mod:`privrob.learn.knowing`: attackers that know the rule
 
 Paper: ptr, B.1.1 and B.3. Left open there, and chosen here: N(0, 100) has variance 100 (s = 10); labels and images are
 corrupted once.
@@ -19,26 +20,32 @@ from dataclasses import dataclass
 import torch
 
 from privrob import checks
+from privrob.learn import knowing
 
-KINDS = ("none", "label", "targeted_label", "feature", "gradient", "gradient_sign")
-_GRADIENTS = ("gradient", "gradient_sign")
+KINDS = ("none", "label", "targeted_label", "feature", "gradient", "gradient_sign", *knowing.KINDS)
+_GRADIENTS = ("gradient", "gradient_sign", *knowing.KINDS)
 
 
 @dataclass(frozen=True)
 class Corruption:
     """What is wrong with how many records.
 
-    Args: kind — one of :data:`KINDS`;  rate — share of the training records, in [0, 1];  noise_std — s.
+    Args: kind — one of :data:`KINDS`;  rate — share of the training records, in [0, 1];  noise_std — s;  options —
+        of :class:`privrob.learn.knowing.Knowledge`, for its kinds.
     """
 
     kind: str = "none"
     rate: float = 0.0
     noise_std: float = 10.0
+    options: dict | None = None
 
     def __post_init__(self):
         checks.choice("corruption", self.kind, KINDS)
         checks.probability("corruption_rate", self.rate)
         checks.nonnegative("corruption_std", self.noise_std, finite=True)
+        if self.options is not None and self.kind not in knowing.KINDS:
+            raise ValueError(f"corruption_options must be None with corruption {self.kind!r}, got {self.options!r}")
+        knowing.Knowledge.of(self.options)
         if self.kind == "none" and self.rate:
             raise ValueError(f"corruption_rate must be 0 with corruption 'none', got corruption_rate={self.rate!r}")
 
@@ -58,7 +65,7 @@ class Corruption:
         """Images, labels and which of them are corrupted; the tensors that were given stay as they are."""
         bad = self.chosen(len(labels), streams=streams).to(labels.device)
         count = int(bad.sum())
-        if self.kind == "label":
+        if self.kind in ("label", "wrong_label"):
             away = streams.numpy("corrupted labels").integers(1, num_classes, count)
             labels = labels.clone()
             labels[bad] = (labels[bad] + torch.from_numpy(away).to(labels)) % num_classes
@@ -75,12 +82,13 @@ class Corruption:
 class FaultyGradients:
     """Per-example gradients of which some arrive wrong: called with (images, labels, which of them are corrupted).
 
-    Args: per_example — :class:`privrob.learn.clip.PerExample`;  corruption — of gradients;  generator — on the device
-        of the gradients: draws for the corrupted ones among those of a call, in order.
+    Args: per_example — :class:`privrob.learn.clip.PerExample`;  corruption — of gradients;  source — a generator on
+        the device of the gradients, that draws for the corrupted ones among those of a call, in order; or
+        :class:`privrob.learn.knowing.Attackers`.
     """
 
-    def __init__(self, per_example, corruption, generator):
-        self.per_example, self.corruption, self.generator = per_example, corruption, generator
+    def __init__(self, per_example, corruption, source):
+        self.per_example, self.corruption, self.source = per_example, corruption, source
         self.parameters = per_example.parameters
 
     @property
@@ -89,8 +97,11 @@ class FaultyGradients:
         return self.per_example.formed
 
     def __call__(self, images, labels, bad):
+        if self.corruption.kind in knowing.KINDS:
+            return self.source.faulty(self.per_example(images, labels), bad)
         if self.corruption.kind == "gradient_sign":
-            return _Turned(self.per_example(images, labels), bad)
+            batch = self.per_example(images, labels)
+            return knowing.Scaled(batch, bad, torch.full_like(batch.norms, -1.0))
         if not self.per_example.formed:
             return _Noisy(self, images, labels, bad)
         batch = self.per_example(images, labels)
@@ -98,17 +109,8 @@ class FaultyGradients:
 
     def noise(self, like):
         """What is added to gradients, one a row."""
-        drawn = torch.randn(like.shape, generator=self.generator, dtype=like.dtype, device=like.device)
+        drawn = torch.randn(like.shape, generator=self.source, dtype=like.dtype, device=like.device)
         return self.corruption.noise_std * drawn
-
-
-class _Turned:
-    def __init__(self, batch, bad):
-        self.losses, self.norms = batch.losses, batch.norms
-        self._batch, self._signs = batch, 1 - 2 * bad.to(batch.norms.dtype)
-
-    def weighted_sum(self, weights):
-        return self._batch.weighted_sum(weights * self._signs)
 
 
 class _Noisy:
@@ -137,3 +139,12 @@ class _Noisy:
             for sum_, part in zip(sums, flat.split([p.numel() for p in self._parameters]), strict=True):
                 sum_ += part.view(sum_.shape)
         return sums
+
+    def gradients(self):
+        width = sum(p.numel() for p in self._parameters)
+        rows = torch.empty(len(self.losses), width, dtype=self.losses.dtype, device=self.losses.device)
+        if self._rows is not None:
+            rows[self._bad] = self._rows
+        if self._good is not None:
+            rows[~self._bad] = self._good.gradients()
+        return rows

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from privrob import checks
-from privrob.learn import checkpoints, descent, models, releases
+from privrob.learn import checkpoints, descent, knowing, models, releases
 from privrob.learn.batches import as_labels, channels_last, poisson_batch
 from privrob.learn.checkpoints import BadCheckpoint  # noqa: F401  (raised by training)
 from privrob.learn.clip import check_model
@@ -49,7 +49,8 @@ class DPSGDSettings:
         optimizer, momentum — of :class:`privrob.learn.descent.Descent`; as on the slide: ``sgd`` and 0;
         final_learning_rate, decay_steps, schedule — of :func:`privrob.learn.descent.step_size`; None, None: constant,
         over all steps;
-        corruption, corruption_rate, corruption_std — of the training records: :mod:`privrob.learn.corruption`;
+        corruption, corruption_rate, corruption_std, corruption_options — of the training records:
+        :mod:`privrob.learn.corruption`;
         release, release_options — one of :data:`privrob.learn.releases.RELEASES` and what it lets choose;
         evaluate_every — steps between evaluations (the last step is always one), None: only the last;
         evaluate_at — more of them: the number of steps that each of several budgets pays for, say;
@@ -78,6 +79,7 @@ class DPSGDSettings:
     corruption: str = "none"
     corruption_rate: float = 0.0
     corruption_std: float = 10.0
+    corruption_options: dict | None = None
     physical_batch_size: int = 1024
     device: str = "cpu"
 
@@ -108,6 +110,11 @@ class DPSGDSettings:
         stages = tuple(checks.positive("noise_stages", f, finite=True) for f in self.noise_stages)
         object.__setattr__(self, "noise_stages", stages)
         release = releases.make(self.release, self.release_options)
+        if self.noise_multiplier > 0 and not release.private:
+            raise ValueError(
+                f"noise_multiplier must be 0 for release {self.release!r}, which has no private form, got "
+                f"noise_multiplier={self.noise_multiplier!r}"
+            )
         if release.needs_bound and not self.clips:
             raise ValueError(f"max_grad_norm must be finite for release {self.release!r}, got {self.max_grad_norm!r}")
         if self.momentum and self.optimizer != "sgd":
@@ -136,7 +143,7 @@ class DPSGDSettings:
     @property
     def corrupted(self):
         """What is wrong with the training records."""
-        return Corruption(self.corruption, self.corruption_rate, self.corruption_std)
+        return Corruption(self.corruption, self.corruption_rate, self.corruption_std, self.corruption_options)
 
     @property
     def clips(self):
@@ -271,13 +278,15 @@ class Training:
 
     def _corrupt(self, corruption, streams):
         """Labels and images now; gradients when they are taken."""
-        self.faults = self.corrupted = None
+        self.faults = self.corrupted = self.attackers = None
         if corruption.rate:
             self.images, self.labels, self.corrupted = corruption.records(
                 self.images, self.labels, num_classes=self.num_classes, streams=streams
             )
+            if corruption.kind in knowing.KINDS:
+                self.attackers = knowing.Attackers(self, corruption.kind, corruption.rate, corruption.options)
             if corruption.of_gradients:
-                self.faults = corruption, streams.torch("corrupted gradients", self.device)
+                self.faults = corruption, self.attackers or streams.torch("corrupted gradients", self.device)
 
     def _public(self, public, num_classes):
         if not isinstance(public, (tuple, list)) or len(public) != 2:
@@ -296,6 +305,8 @@ class Training:
         """One step on the drawn records; what was seen of them."""
         settings = self.settings
         step = self.release.noisy_mean(indices)
+        if self.attackers:
+            self.attackers.watch(step)
         size = descent.step_size(
             self.step,
             learning_rate=settings.learning_rate,

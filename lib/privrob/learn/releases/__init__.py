@@ -2,8 +2,8 @@ r"""How a step of private training turns its records' gradients into one noisy m
 
 Each release answers :meth:`noisy_mean` for the drawn records, and says in :meth:`history` what the ledger has to enter
 for a whole training. All but one are Gaussian mechanisms on Poisson samples (add or remove one record), for the same
-effective noise multiplier σ; ``propose_test_release`` is the mechanism of that name. What follows a release, and what
-is chosen from earlier ones, is free.
+effective noise multiplier σ; ``propose_test_release`` is the mechanism of that name, and ``robust`` is not private: it
+refuses noise. What follows a release, and what is chosen from earlier ones, is free.
 
 The sum before the noise is handed to :meth:`_add_noise` together with its standard deviation, in every release; so one
 test holds for all: two batches that differ in one record differ by at most 1/σ in units of the noise (with
@@ -18,6 +18,7 @@ from privrob import checks
 from privrob.learn.releases.clipping import AdaptiveClipping, Clipping, Step
 from privrob.learn.releases.history import VarianceReduced
 from privrob.learn.releases.preconditioned import Preconditioned
+from privrob.learn.releases.robust import Robust
 from privrob.learn.releases.subspace import Embedded, Projected
 from privrob.learn.releases.trimming import ProposeTestRelease, Trimmed
 
@@ -29,6 +30,7 @@ __all__ = [
     "Preconditioned",
     "Projected",
     "ProposeTestRelease",
+    "Robust",
     "Step",
     "Trimmed",
     "VarianceReduced",
@@ -44,6 +46,7 @@ RELEASES = {
     "embedded": Embedded,
     "trimmed": Trimmed,
     "propose_test_release": ProposeTestRelease,
+    "robust": Robust,
 }
 
 

@@ -38,6 +38,7 @@ class Clipping:
     by_norm: ClassVar[bool] = False  # whether gradients are looked at one by one even where none is clipped
     needs_bound: ClassVar[bool] = False  # whether C must be finite
     bears_faults: ClassVar[bool] = True  # whether gradients may arrive corrupted
+    private: ClassVar[bool] = True  # whether there may be noise
 
     def history(self, settings):
         """((guarantee, count), …) of a training with these settings, in units of the clipping norm."""
