@@ -38,6 +38,10 @@ def test_aligned_methods_take_as_many_steps(plans):
     steps = of(plans, "aligned", PTR)["steps"].item()
     assert steps == of(plans, "printed", PTR)["steps"].item() == of(plans, "aligned", GAUSSIAN)["steps"].item()
     assert 0.7 < of(plans, "aligned", GAUSSIAN)["noise_multiplier"].item() < 1.1
+    assert (
+        of(plans, "aligned", DPSGD)["noise_multiplier"].item()
+        == of(plans, "aligned", GAUSSIAN)["noise_multiplier"].item()
+    )
     tried = [set(of(plans, "best", m)["steps"]) for m in (GAUSSIAN, PTR)]
     assert tried[0] == tried[1]
     assert len(tried[0]) == 2

@@ -121,7 +121,7 @@ def plan_cell(settings, *, streams):
 
     Args: settings — a dict: ``block`` (the arguments of :class:`Block`), ``epsilon``, ``comparisons`` (of
         :data:`COMPARISONS`), ``more_steps`` (numbers of steps for ``best``, beside those of the two methods as
-        printed),  ``methods`` (of :data:`METHODS`; for ``printed``).
+        printed),  ``methods`` (of :data:`METHODS`).
     Returns: rows ``block``, ``epsilon``, ``comparison``, ``accountant``, ``method``, ``noise_multiplier``, ``steps``,
         ``spent`` (ε of these steps, by that accountant).
     """
@@ -140,21 +140,16 @@ def plan_cell(settings, *, streams):
             steps, spent = block.num_steps(method, epsilon, accountant=accountant)
             add("printed", method, block.printed_noise(method), steps, spent, accountant)
             most.setdefault(method, steps)
-    found = {(m, most[m]): rows[methods.index(m)] for m in methods if m != DPSGD}
-    if {GAUSSIAN, PTR} <= set(methods):
+    found = {(m, most[m]): (block.printed_noise(m), rows[methods.index(m)]["spent"]) for m in methods}
+    if {GAUSSIAN, PTR} <= set(methods) and most[PTR]:
         tried = sorted({most[PTR], most[GAUSSIAN], *settings.get("more_steps", ())} - {0})
         for comparison in wanted:
-            if comparison == "printed" or not most[PTR]:
-                continue
-            for method in (GAUSSIAN, PTR):
+            for method in methods if comparison != "printed" else ():
                 for steps in [most[PTR]] if comparison == "aligned" else tried:
-                    if (method, steps) in found:
-                        row = found[method, steps]
-                        noise, spent = row["noise_multiplier"], row["spent"]
-                    else:
-                        noise, spent = block.noise(method, epsilon, steps)
-                    add(comparison, method, noise, steps, spent)
-                    found[method, steps] = rows[-1]
+                    key = (GAUSSIAN if method == DPSGD else method, steps)  # one record moves both sums by as much
+                    if key not in found:
+                        found[key] = block.noise(method, epsilon, steps)
+                    add(comparison, method, found[key][0], steps, found[key][1])
     return rows
 
 
