@@ -280,3 +280,13 @@ def test_one_record_moves_one_block_only():
     parts = [np.sort(p) for p in np.array_split(np.random.default_rng(13).permutation(500), 5)]
     assert sum(3 in p for p in parts) == 1
     assert where.release(data, rng=next(rng)).centre == pytest.approx(where.release(moved, rng=next(rng)).centre)
+
+
+def test_a_record_of_half_precision_is_alone_in_choosing_its_bin():
+    data = np.full((1000, 1), 3002.0, dtype=np.float16)
+    data[0], other = 0.0, data.copy()
+    other[0] = -3004.0
+    for x, first in ((data, 0), (other, -1502)):
+        ((bins, found),) = column_counts(x, width=2.0)
+        assert bins.tolist() == [first, 1501]
+        assert found.tolist() == [1, 999]

@@ -11,7 +11,7 @@ from privrob.accounting import pairs
 from privrob.mechanisms.exponential import Exponential
 from privrob.robust import resilience
 from privrob.robust.exponential_time import exponential_plan, exponential_time_mean, grid, private_tukey_median
-from privrob.robust.tukey import depth
+from privrob.robust.tukey import depth, on_lattice
 
 NONE = {"neighbouring": "replace", "sampling": "none"}
 GOODNESS = pytest.mark.paper("prime", "Definition 4.2")
@@ -358,3 +358,45 @@ def test_the_private_tukey_median_resists_a_cluster():
     assert np.mean(errors) < 0.3 < np.linalg.norm([0.4, 0.4])  # what the cluster does to the mean
     assert found.noise["choice"].pure_epsilon == 2.0
     assert private_tukey_median(np.zeros((0, 2)), epsilon=1.0, rng=rng(0), half_range=1.0, spacing=0.5).refused
+
+
+@pytest.mark.paper("prime", "Appendix I")
+def test_a_huge_or_tiny_record_moves_a_depth_by_one():
+    lattice = np.array(list(itertools.product([-1.0, 0.0, 1.0], repeat=3)))
+    for size in (1e200, 1e308, 1e-300, 5e-324):
+        data = lattice[rng(6).choice(27, 7, replace=False)]
+        other = data.copy()
+        other[0] = size, 0.0, 0.0
+        moved = 7 * (depth(lattice, data) - depth(lattice, other))
+        assert np.abs(moved).max() <= 1 + 1e-9
+        on_axis = np.vstack([other[1:], [[min(size, 1e3), 0.0, 0.0]]])  # a direction is all that counts
+        if size > 1:
+            np.testing.assert_allclose(depth(lattice[13:14], other), depth(lattice[13:14], on_axis), atol=1e-12)
+
+
+@pytest.mark.paper("prime", "Appendix I")
+def test_records_nearly_in_a_plane_move_a_depth_by_one_once_on_the_lattice():
+    draw, how = rng(7), {"half_range": 1.0, "spacing": 1.0}
+    lattice = np.array(list(itertools.product([-1.0, 0.0, 1.0], repeat=3)))
+    near = lattice + 1e-9 * draw.standard_normal(lattice.shape)
+    pool = np.vstack([lattice, near, 1e9 + draw.standard_normal((9, 3)), np.eye(3) * 1e200])
+    snapped = on_lattice(pool, **how)
+    np.testing.assert_array_equal(snapped[27:54], lattice)
+    assert np.abs(snapped).max() == 4.0
+    np.testing.assert_allclose(on_lattice(pool[:60] * 0.37, **how), np.clip(pool[:60] * 0.37, -4, 4), atol=1 / 180)
+    for _ in range(15):
+        data = pool[draw.integers(len(pool), size=6)]
+        other = data.copy()
+        other[0] = pool[draw.integers(len(pool))]
+        moved = depth(lattice, on_lattice(data, **how)) - depth(lattice, on_lattice(other, **how))
+        assert np.abs(6 * moved).max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e9, 1e200, 1e-300])
+def test_the_private_tukey_median_answers_whatever_the_records(scale):
+    data = scale * (1 + 1e-9 * rng(8).standard_normal((10, 3)))
+    found = private_tukey_median(data, epsilon=5.0, rng=rng(9), half_range=2.0, spacing=2.0)
+    assert np.isfinite(found.estimate).all()
+    assert np.abs(found.estimate).max() <= 4.0
+    data[0] = math.nan
+    assert not private_tukey_median(data, epsilon=5.0, rng=rng(9), half_range=2.0, spacing=2.0).refused

@@ -108,6 +108,8 @@ def column_counts(data, *, width, origin=0.0, block=_BLOCK):
     parts = [[] for _ in range(data.shape[1])]
     for start in range(0, len(data), block):
         rows = np.asarray(data[start : start + block])
+        if rows.dtype == np.float16:  # a record's bin must not hang on the least one: bins − least is rounded there
+            rows = rows.astype(np.float32)
         finite = np.isfinite(rows).all(axis=1)
         for found, part in zip(parts, _block_counts(rows if finite.all() else rows[finite], width, origin)):
             found.append(part)

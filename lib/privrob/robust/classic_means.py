@@ -20,6 +20,7 @@ _BLOCK = 2**15
 def _finite(data):
     data = np.asarray(data)
     check_data(data, 0.0)
+    data = data if data.dtype in (np.float32, np.float64) else data.astype(np.float64)  # no step in whole numbers
     data = data[np.isfinite(data).all(axis=1)]
     if not len(data):
         raise ValueError("data must hold a row of finite numbers, got none")

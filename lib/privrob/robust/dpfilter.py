@@ -17,8 +17,8 @@ from privrob.mechanisms.histogram import Lost
 from privrob.mechanisms.noise import Gaussian, Laplace
 from privrob.mechanisms.ranges import PrivateRange
 from privrob.robust.curator import Curator, Step
-from privrob.robust.filtering import Outcome, check_data, check_location, refused, stop_level
-from privrob.robust.noiseplan import Entry, NoisePlan, classic_std, gdp_budget
+from privrob.robust.filtering import STOPS, Outcome, check_data, check_location, refused, stop_level
+from privrob.robust.noiseplan import Entry, NoisePlan, check_budget, classic_std, gdp_budget
 from privrob.robust.prime import RANGE_SHARE, printed_box_side
 from privrob.robust.rows import Cube, Rows
 
@@ -110,9 +110,10 @@ def private_filter(
         noise_records — the n that noise is made for, as there;  curator_type — the class that answers.
     """
     checks.choice("form", form, FORMS)
+    checks.choice("stop", stop, STOPS)
+    checks.positive("stop_constant", stop_constant)
     n, d, rate = check_data(data, corruption_rate)
-    epsilon = checks.positive("epsilon", epsilon, finite=True)
-    delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+    epsilon, delta = check_budget(epsilon, delta)
     location = None if location is None else check_location(location, d)
     if n < 2:
         return refused(f"too few records: {n}")

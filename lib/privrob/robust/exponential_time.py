@@ -13,11 +13,11 @@ from privrob.mechanisms.histogram import Lost
 from privrob.mechanisms.noise import Laplace
 from privrob.mechanisms.ranges import HeavyTailedRange, PrivateRange
 from privrob.robust import resilience
-from privrob.robust.filtering import Outcome, check_data, refused
-from privrob.robust.noiseplan import Entry, NoisePlan
+from privrob.robust.filtering import Outcome, check_data, check_location, refused
+from privrob.robust.noiseplan import Entry, NoisePlan, check_budget
 from privrob.robust.prime import printed_box_side
 from privrob.robust.rows import Ball, Rows
-from privrob.robust.tukey import depth
+from privrob.robust.tukey import depth, on_lattice
 
 _MOST_CANDIDATES = 4_000_000
 
@@ -25,7 +25,9 @@ _MOST_CANDIDATES = 4_000_000
 def grid(centre, *, half_width, spacing, radius=math.inf):
     """Points of a square grid about a centre, those within a radius: shape (k, d). It depends on nothing else."""
     centre = checks.array("centre", centre, ndim=1)
-    steps = math.floor(checks.positive("half_width", half_width, finite=True) / checks.positive("spacing", spacing))
+    steps = math.floor(
+        checks.positive("half_width", half_width, finite=True) / checks.positive("spacing", spacing, finite=True)
+    )
     if (2 * steps + 1) ** len(centre) > _MOST_CANDIDATES:
         raise ValueError(
             f"spacing must leave at most {_MOST_CANDIDATES} candidates, got {(2 * steps + 1) ** len(centre)} of them; "
@@ -113,6 +115,9 @@ def exponential_time_mean(
     checks.choice("form", form, ["sound", "as_printed"])
     n, d, rate = check_data(data, corruption_rate)
     rate = checks.real("corruption_rate", rate, low=0.0, high=1 / 6, open_low=True, open_high=True, hint="6α < 1")
+    epsilon, delta = check_budget(epsilon, delta)
+    constant = checks.positive("constant", constant, finite=True)
+    location = None if location is None else check_location(location, d)
     s, _, trimmed = resilience.sizes(max(n, 1), rate)
     if n <= 2 * trimmed or s < 2:
         return refused(f"too few records: {n} leave no middle without {trimmed} at each end")
@@ -123,6 +128,7 @@ def exponential_time_mean(
         heavy_tailed=heavy_tailed, constant=constant, form=form, failure_prob=failure_prob,
     )  # fmt: skip
     if known_goodness is not None:
+        known_goodness = checks.nonnegative("known_goodness", known_goodness)
         plan = replace(plan, private=False)
     if form == "as_printed":
         least = printed_least_records(
@@ -136,10 +142,10 @@ def exponential_time_mean(
         if found.centre is None:
             return replace(refused(found.reason), noise=plan)
         location = found.centre
-    region = Ball(checks.array("location", location, ndim=1), radius)
+    region = Ball(location, radius)
     rows = Rows(np.asarray(data, dtype=np.float64), region).take(np.arange(n))
     score = resilience.window_goodness if d == 1 else resilience.goodness
-    good = score(rows, corruption_rate=rate) if known_goodness is None else float(known_goodness)
+    good = score(rows, corruption_rate=rate) if known_goodness is None else known_goodness
     seen = float(plan["goodness"].release(good, rng=rng))
     trace = ({"goodness": seen, "limit": limit},)
     if seen > limit:
@@ -155,17 +161,21 @@ def private_tukey_median(data, *, epsilon, rng, half_range, spacing):
 
     Paper: prime, Algorithm I.1 (Appendix I), Theorem 12 and Lemma J.3.
     Printed: exp(−εn·depth/2) in Lemma J.3, which draws far from the mean.   Used: Appendix I's sign.
-    Assumes: the mean lies in [−R, R]^d, R public. A record that isn't finite counts as 0.
+    Assumes: the mean lies in [−R, R]^d, R public. A record that isn't finite counts as 0; in space, records are moved
+        to a fine lattice first (:func:`privrob.robust.tukey.on_lattice`), for else rounding breaks the sensitivity.
     Args: data — (n, d), d ≤ 3;  half_range — R;  spacing — of the grid.
     """
     n, d, _ = check_data(data, 0.0)
     checks.integer("dimension", d, low=1, high=3, hint="a depth is hard to find in more")
+    half_range = checks.positive("half_range", half_range, finite=True)
+    points = grid(np.zeros(d), half_width=2 * half_range, spacing=spacing)
     if n == 0:
         return refused("no records")
     rows = np.array(data, dtype=np.float64)
     rows[~np.isfinite(rows).all(axis=1)] = 0.0
+    if d == 3:
+        rows = on_lattice(rows, half_range=half_range, spacing=spacing)
     choose = Exponential(epsilon, 1 / n)
-    points = grid(np.zeros(d), half_width=2 * checks.positive("half_range", half_range), spacing=spacing)
     plan = NoisePlan((Entry("choice", choose),))
     place = choose.release(depth(points, rows), rng=rng)
     return Outcome(points[place], "converged", "", noise=plan)

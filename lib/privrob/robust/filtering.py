@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privrob import checks
-from privrob.robust.rows import Everywhere, Rows
+from privrob.robust.rows import Everywhere, Rows, is_torch
 
 STOPS = ("spectral", "top")
 _DIGITS = {np.dtype(np.float32): 18, np.dtype(np.float64): 40}  # bits of a score that don't depend on its block
@@ -191,10 +191,23 @@ def check_location(location, dimension):
     return place
 
 
+def _check_numbers(data):
+    """Refuse what would be cut down without a word: complex numbers, and whole numbers in torch, where a centre and
+    a mean are of the data's own type; and what has no numbers at all."""
+    kind = getattr(data, "dtype", None)
+    if is_torch(data):
+        if str(kind) not in ("torch.float32", "torch.float64"):
+            raise TypeError(f"data must be float32 or float64 as a torch tensor, got {kind}; pass data.double()")
+    elif getattr(kind, "kind", "") not in tuple("biuf"):
+        got = type(data).__name__ if kind is None else kind
+        raise TypeError(f"data must be an array of real numbers, got {got}; pass np.asarray(data, dtype=float)")
+
+
 def check_data(data, corruption_rate):
     """The number of records and of dimensions; shapes and rates that can't be are refused."""
     if getattr(data, "ndim", 0) != 2 or data.shape[1] == 0:
         raise ValueError(f"data must have one row a record, shape (n, d), got {np.shape(data)}")
+    _check_numbers(data)
     rate = checks.real(
         "corruption_rate",
         corruption_rate,
@@ -223,6 +236,7 @@ def filter_mean(data, *, corruption_rate, rng, stop_constant=3.0, stop="spectral
     n, d, rate = check_data(data, corruption_rate)
     checks.choice("stop", stop, STOPS)
     constant = checks.positive("stop_constant", stop_constant)
+    steps = 4 * d + 40 if max_steps is None else checks.integer("max_steps", max_steps, low=1)
     if n == 0:
         return refused("no records")
     if region is None:
@@ -230,7 +244,7 @@ def filter_mean(data, *, corruption_rate, rng, stop_constant=3.0, stop="spectral
         centre = np.median(finite, axis=0) if len(finite) else np.zeros(d)
         region = Everywhere(centre)
     state, trace = FilteredSet(Rows(data, region)), []
-    for step in range(4 * d + 40 if max_steps is None else max_steps):
+    for step in range(steps):
         matrix = state.second_moment
         level = excess(matrix, stop=stop)
         trace.append({"step": step, "size": state.size, "norm": level})

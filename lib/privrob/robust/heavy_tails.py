@@ -18,7 +18,7 @@ import numpy as np
 from privrob import checks
 from privrob.mechanisms.noise import Gaussian
 from privrob.mechanisms.ranges import PrivateRange
-from privrob.robust.filtering import FilteredSet, Outcome, check_data, refused
+from privrob.robust.filtering import FilteredSet, Outcome, check_data, check_location, refused
 from privrob.robust.noiseplan import Entry, NoisePlan, gdp_budget
 from privrob.robust.rows import Ball, Rows
 
@@ -77,6 +77,8 @@ def truncated_mean(data, *, corruption_rate, epsilon, delta, rng, range_share=0.
         return refused("no records")
     real, n = n, n if noise_records is None else checks.integer("noise_records", noise_records, low=1)
     mu, lost = gdp_budget(epsilon, delta=delta)
+    checks.real("range_share", range_share, low=0.0, high=1.0, open_low=True, open_high=True)
+    location = None if location is None else check_location(location, d)
     where = PrivateRange.gaussian(mu * math.sqrt(range_share), lost_prob=lost, dimension=d, spread=2.0)
     radius = math.sqrt(d) * (4 + 1 / math.sqrt(max(rate, 1 / n)))
     noise = Gaussian(2 * radius / n / (mu * math.sqrt(1 - range_share)), 2 * radius / n)
@@ -88,7 +90,7 @@ def truncated_mean(data, *, corruption_rate, epsilon, delta, rng, range_share=0.
         if found.centre is None:
             return replace(refused(found.reason), noise=plan)
         location = found.centre
-    ball = Ball(checks.array("location", location, ndim=1), radius)
+    ball = Ball(location, radius)
     mean = FilteredSet(Rows(data, ball)).mean
     return Outcome(ball.centre + noise.release(mean, rng=noise_rng), "converged", "", noise=plan)
 

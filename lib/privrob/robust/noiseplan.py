@@ -211,13 +211,22 @@ def printed_prime_plan(
     return NoisePlan(entries, caveats, location=location)
 
 
-@lru_cache(maxsize=256)
+def check_budget(epsilon, delta):
+    """ε in (0, ∞) and δ in (0, 1), as given: a share of a δ above 1 may look like one."""
+    epsilon = checks.positive("epsilon", epsilon, finite=True)
+    return epsilon, checks.probability("delta", delta, allow_zero=False, allow_one=False)
+
+
 def gdp_budget(epsilon, *, delta, lost_share=0.1):
     """(μ, lost mass) that together spend at most (ε, δ): δ = lost + (1 − lost) δ(ε; μ)."""
-    delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+    return _gdp_budget(*check_budget(epsilon, delta), lost_share)
+
+
+@lru_cache(maxsize=256)
+def _gdp_budget(epsilon, delta, lost_share):
     lost = lost_share * delta
     rest = (delta - lost) / (1 - lost)
-    multiplier = float(gdp.noise_multiplier_of(checks.positive("epsilon", epsilon, finite=True), delta=rest))
+    multiplier = float(gdp.noise_multiplier_of(epsilon, delta=rest))
     return (1 - 1e-9) / multiplier, lost  # so that ε read back isn't above the target in its last digit
 
 

@@ -66,6 +66,12 @@ class Settings:
                 checks.integer(name, getattr(self, name), low=1)
         if self.kappa is not None:
             checks.nonnegative("kappa", self.kappa)
+        checks.real("margin", self.margin)
+        if self.noiseless and not self.sound:
+            raise ValueError(
+                "noiseless must be False where the printed noises are asked for, got noiseless=True; "
+                "pass variant='tuned' or 'ball', or noise_records for less noise"
+            )
 
 
 _PRESETS = {
@@ -97,6 +103,7 @@ def settings_for(variant="ball", *, heavy_tailed=False, **changes):
 
 def printed_box_side(num_records, dimension, *, failure_prob, spread=1.0):
     """B = 8σ√log(dn/ζ), the *width*. Paper: prime, Algorithm 5."""
+    failure_prob = checks.probability("failure_prob", failure_prob, allow_zero=False)
     return 8 * spread * math.sqrt(math.log(dimension * num_records / failure_prob))
 
 
@@ -126,6 +133,7 @@ def rounds(settings, region, dimension):
 def make_plan(settings, *, num_records, dimension, corruption_rate, epsilon, delta):
     """The :class:`privrob.robust.noiseplan.NoisePlan` of a run: it needs no records."""
     n, d = num_records, dimension
+    noiseplan.check_budget(epsilon, delta)
     region = region_for(settings, np.zeros(d), num_records=n, corruption_rate=corruption_rate)
     first, second = rounds(settings, region, d)
     how = {"num_records": n, "diameter": region.diameter, "dimension": d}

@@ -10,7 +10,7 @@ import numpy as np
 from privrob import checks
 from privrob.mechanisms.noise import Gaussian
 from privrob.mechanisms.ranges import PrivateRange
-from privrob.robust.filtering import FilteredSet, Outcome, check_data, refused
+from privrob.robust.filtering import FilteredSet, Outcome, check_data, check_location, refused
 from privrob.robust.noiseplan import Entry, NoisePlan, gdp_budget
 from privrob.robust.rows import Ball, Cube, Rows
 
@@ -32,6 +32,9 @@ def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure
         return refused("no records")
     real, n = n, n if noise_records is None else checks.integer("noise_records", noise_records, low=1)
     mu, lost = gdp_budget(epsilon, delta=delta)
+    checks.real("range_share", range_share, low=0.0, high=1.0, open_low=True, open_high=True)
+    checks.probability("failure_prob", failure_prob, allow_zero=False)
+    location = None if location is None else check_location(location, d)
     error = 3.0 if clip == "cube" else 1.0
     where = PrivateRange.gaussian(mu * math.sqrt(range_share), lost_prob=lost, dimension=d)
     tail = math.sqrt(2 * math.log((2 * d if clip == "cube" else 1) * n / failure_prob))
@@ -51,7 +54,7 @@ def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure
         if found.centre is None:
             return replace(refused(found.reason), noise=plan)
         location = found.centre
-    box = region(np.asarray(location, dtype=np.float64))
+    box = region(location)
     mean = FilteredSet(Rows(data, box)).mean
     return Outcome(box.centre + noise.release(mean, rng=noise_rng), "converged", "", noise=plan)
 
@@ -68,6 +71,7 @@ def shrinking_mean(data, *, epsilon, delta, rng, radius, num_steps=4, failure_pr
     n, d, _ = check_data(data, 0.0)
     radius = checks.positive("radius", radius, finite=True)
     steps = checks.integer("num_steps", num_steps, low=1)
+    checks.probability("failure_prob", failure_prob, allow_zero=False)
     if n < 1:
         return refused("no records")
     mu = gdp_budget(epsilon, delta=delta, lost_share=0.0)[0]

@@ -85,7 +85,8 @@ class Everywhere:
         return np.asarray(point, dtype=np.float64)
 
 
-def _is_torch(data):
+def is_torch(data):
+    """Whether data is a torch tensor, torch itself not imported."""
     return type(data).__module__.partition(".")[0] == "torch"
 
 
@@ -99,7 +100,7 @@ class Rows:
 
     def __init__(self, data, region, *, block=_BLOCK, keep=None):
         self.data, self.region, self.block = data, region, checks.integer("block", block, low=1)
-        self.torch = _is_torch(data)
+        self.torch = is_torch(data)
         self.n, self.d = data.shape
         size = self.n * self.d * 8
         keep = size <= _KEEP_BELOW if keep is None else keep
@@ -172,12 +173,12 @@ class Rows:
         return torch.as_tensor(places, device=self.data.device)
 
     def scores(self, point, factor):
-        """‖Lᵀ(x − c)‖² of every row: shape (n,), in the data's precision.
+        """‖Lᵀ(x − c)‖² of every row: shape (n,), in the data's precision, which ties are rounded by.
 
         Args: point — c, about the centre, shape (d,);  factor — L, shape (d, k).
         """
         factor, shift = self._like(factor), self._like(np.asarray(point) @ np.asarray(factor))
-        result = np.empty(self.n, dtype=self._centre.dtype if not self.torch else np.float64)
+        result = np.empty(self.n, dtype=np.float32 if "32" in str(self.data.dtype) else np.float64)
         for part in self._parts():
             seen = self._rows(part) @ factor - shift
             seen *= seen

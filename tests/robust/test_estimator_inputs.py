@@ -1,0 +1,156 @@
+"""Data and parameters that no estimator can use: an error that names the argument, or a refusal; never NaN."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from privrob.robust import noiseplan
+from privrob.robust.boosting import mean_of_means
+from privrob.robust.classic_means import coordinate_median, geometric_median, trimmed_mean
+from privrob.robust.dpfilter import private_filter
+from privrob.robust.exponential_time import exponential_time_mean
+from privrob.robust.filtering import FilteredSet, filter_mean
+from privrob.robust.heavy_tails import truncated_mean
+from privrob.robust.prime import prime, settings_for
+from privrob.robust.private_means import dp_mean, shrinking_mean
+from privrob.robust.released import released_prime
+from privrob.robust.rows import Ball, Rows
+
+BUDGET = {"epsilon": 5.0, "delta": 1e-3}
+ALPHA = {"corruption_rate": 0.1}
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+DATA = rng(1).standard_normal((60, 2))
+LINE = {"location": np.zeros(1), "half_width": 3.0, "spacing": 0.5}
+ESTIMATORS = {
+    "ball": lambda x, **more: prime(x, **{"rng": rng(), **ALPHA, **BUDGET, **more}),
+    "as printed": lambda x, **more: prime(x, variant="as_printed", **{"rng": rng(), **ALPHA, **BUDGET, **more}),
+    "filter": lambda x, **more: private_filter(x, num_steps=2, **{"rng": rng(), **ALPHA, **BUDGET, **more}),
+    "dp mean": lambda x, **more: dp_mean(x, **{"rng": rng(), **BUDGET, **more}),
+    "shrinking": lambda x, **more: shrinking_mean(x, radius=9.0, **{"rng": rng(), **BUDGET, **more}),
+    "truncated": lambda x, **more: truncated_mean(x, **{"rng": rng(), **ALPHA, **BUDGET, **more}),
+    "exponential": lambda x, **more: exponential_time_mean(
+        x[:, :1], **{"rng": rng(), **ALPHA, **BUDGET, **LINE, **more}
+    ),
+    "not private": lambda x, **more: filter_mean(x, **{"rng": rng(), **ALPHA, **more}),
+}
+BUDGETED = [name for name in ESTIMATORS if name != "not private"]
+PLACED = ("ball", "as printed", "filter", "dp mean", "truncated", "exponential")
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    "data",
+    [
+        DATA.astype(object),
+        DATA.astype(str),
+        DATA + 1j,
+        torch.tensor(DATA).long(),
+        torch.tensor(DATA, dtype=torch.float16),
+        torch.tensor(DATA, dtype=torch.bfloat16),
+    ],
+    ids=["object", "text", "complex", "torch int64", "torch float16", "torch bfloat16"],
+)
+def test_numbers_that_would_be_cut_down_are_refused(name, data):
+    with pytest.raises(TypeError, match=r"data must be .* pass "):
+        ESTIMATORS[name](data)
+
+
+def test_what_has_no_type_of_numbers_is_refused():
+    class Frame:
+        """Two dimensions, but no dtype: as a table of a data-frame library."""
+
+        ndim, shape = 2, (60, 2)
+
+    with pytest.raises(TypeError, match=r"got Frame; pass np\.asarray"):
+        dp_mean(Frame(), rng=rng(), **BUDGET)
+    with pytest.raises(TypeError, match="data must be"):
+        released_prime(DATA.astype(object), rng=rng(), **ALPHA, **BUDGET)
+    with pytest.raises(TypeError, match="data must be"):
+        mean_of_means(DATA.astype(object), lambda x, r: dp_mean(x, rng=r, **BUDGET), num_parts=2, rng=rng())
+
+
+@pytest.mark.parametrize("kind", [bool, np.int8, np.uint8, np.int64, np.float16])
+def test_means_of_whole_and_short_numbers_are_those_of_their_values(kind):
+    data = (40 + 20 * rng(2).standard_normal((501, 2))).astype(kind)
+    for mean in (coordinate_median, geometric_median, lambda x: trimmed_mean(x, corruption_rate=0.1)):
+        np.testing.assert_array_equal(mean(data), mean(data.astype(np.float64)))
+    same = dp_mean(data.astype(np.float64), rng=rng(3), location=np.full(2, 30.0), **BUDGET)
+    found = dp_mean(data, rng=rng(3), location=np.full(2, 30.0), **BUDGET)
+    np.testing.assert_array_equal(found.estimate, same.estimate)
+
+
+@pytest.mark.parametrize("form", [np.asarray, torch.as_tensor])
+def test_scores_of_single_precision_are_rounded_as_such(form):
+    data = form(rng(4).standard_normal((50, 7)).astype(np.float32))
+    scores = FilteredSet(Rows(data, Ball(np.zeros(7), 9.0))).scores(np.full(7, 0.3), rng(5).standard_normal((7, 7)))
+    mantissa = np.frexp(scores.astype(np.float64))[0] * 2.0**18
+    np.testing.assert_array_equal(mantissa, np.round(mantissa))
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"epsilon": e} for e in (-1.0, 0.0, math.inf, math.nan, "1", np.ones(2))),
+        *({"delta": d} for d in (0.0, 1.0, 2.0, 50.0, math.nan, None)),
+    ],
+    ids=str,
+)
+def test_a_budget_that_is_none_is_refused_as_given(name, change):
+    ((what, value),) = change.items()
+    given = rf"got {what}={value!r}" if np.ndim(value) == 0 else "got epsilon="
+    with pytest.raises((ValueError, TypeError), match=rf"{what} must .*{given}"):
+        ESTIMATORS[name](DATA, **change)
+
+
+@pytest.mark.parametrize("name", PLACED)
+@pytest.mark.parametrize("place", [[math.nan, 0.0], [0.0, math.inf], [0.0], [0.0] * 3, 0.0])
+def test_a_public_place_is_checked(name, place):
+    if name == "exponential" and place == [0.0]:
+        place = [0.0, 0.0]
+    with pytest.raises(ValueError, match="location must"):
+        ESTIMATORS[name](DATA, location=place)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *(("dp mean", {"range_share": v}) for v in (0.0, 1.0, -1.0, 2.0, math.nan)),
+        *(("truncated", {"range_share": v}) for v in (0.0, 1.0, -1.0, 2.0, math.nan)),
+        *((name, {"failure_prob": v}) for name in ("dp mean", "shrinking", "filter") for v in (0, -1.0, 2.0, math.nan)),
+        ("exponential", {"failure_prob": 2.0}),
+        ("exponential", {"known_goodness": math.nan}),
+        ("exponential", {"known_goodness": -1.0}),
+        ("exponential", {"constant": math.nan}),
+        ("exponential", {"spacing": math.inf}),
+        ("filter", {"stop_constant": math.nan}),
+        ("filter", {"stop": "tops"}),
+        ("ball", {"margin": math.nan}),
+        ("not private", {"max_steps": 0}),
+        ("not private", {"max_steps": 2.5}),
+    ],
+    ids=str,
+)
+def test_parameters_out_of_range_are_named(name, change):
+    (what,) = change
+    with pytest.raises((ValueError, TypeError), match=f"{what} must"):
+        ESTIMATORS[name](DATA, **change)
+
+
+def test_printed_noise_cannot_be_switched_off_without_a_word():
+    with pytest.raises(ValueError, match="noiseless must be False"):
+        settings_for("as_printed", noiseless=True)
+    assert settings_for("ball", noiseless=True).noiseless
+
+
+def test_a_budget_is_shared_by_what_is_asked():
+    for value in (math.nan, np.ones(2)):
+        with pytest.raises((ValueError, TypeError), match="epsilon must"):
+            noiseplan.gdp_budget(value, delta=1e-5)
