@@ -11,16 +11,15 @@ Adversaries: ``root`` puts α of the records at v/√α, which moves the mean by
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from privrob import checks
-from privrob.mechanisms.noise import Gaussian
 from privrob.mechanisms.ranges import PrivateRange
-from privrob.robust.filtering import FilteredSet, Outcome, check_data, check_location, refused
-from privrob.robust.noiseplan import Entry, NoisePlan, gdp_budget
-from privrob.robust.rows import Ball, Rows
+from privrob.robust.filtering import check_data, check_location, refused
+from privrob.robust.noiseplan import gdp_budget
+from privrob.robust.private_means import mean_in_range
+from privrob.robust.rows import Ball
 
 TAILS = ("normal", "student", "pareto", "two_point")
 ADVERSARIES = ("none", "root", "far", "cut", "nan")
@@ -81,18 +80,16 @@ def truncated_mean(data, *, corruption_rate, epsilon, delta, rng, range_share=0.
     location = None if location is None else check_location(location, d)
     where = PrivateRange.gaussian(mu * math.sqrt(range_share), lost_prob=lost, dimension=d, spread=2.0)
     radius = math.sqrt(d) * (4 + 1 / math.sqrt(max(rate, 1 / n)))
-    noise = Gaussian(2 * radius / n / (mu * math.sqrt(1 - range_share)), 2 * radius / n)
-    entries = [Entry(f"range {i}", g, c) for i, (g, c) in enumerate(where.entries(d))]
-    plan = NoisePlan((*entries, Entry("mean", noise)), private=n <= real, location=where)
-    range_rng, noise_rng = rng.spawn(2)
-    if location is None:
-        found = where.release(data, rng=range_rng)
-        if found.centre is None:
-            return replace(refused(found.reason), noise=plan)
-        location = found.centre
-    ball = Ball(location, radius)
-    mean = FilteredSet(Rows(data, ball)).mean
-    return Outcome(ball.centre + noise.release(mean, rng=noise_rng), "converged", "", noise=plan)
+    return mean_in_range(
+        data,
+        region=lambda centre: Ball(centre, radius),
+        where=where,
+        noise_std=2 * radius / n / (mu * math.sqrt(1 - range_share)),
+        num_records=n,
+        private=n <= real,
+        rng=rng,
+        location=location,
+    )
 
 
 # ------------------------------------------------------------------------------------------- quantities of Appendix K.2

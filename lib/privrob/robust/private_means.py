@@ -44,10 +44,24 @@ def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure
             return Cube(centre, 2 * (error + tail))
         return Ball(centre, math.sqrt(d * (1 + error**2)) + tail)
 
-    sensitivity = region(np.zeros(d)).diameter / n
-    noise = Gaussian(sensitivity / (mu * math.sqrt(1 - range_share)), sensitivity)
+    std = region(np.zeros(d)).diameter / n / (mu * math.sqrt(1 - range_share))
+    return mean_in_range(
+        data, region=region, where=where, noise_std=std, num_records=n, private=n <= real, rng=rng, location=location
+    )
+
+
+def mean_in_range(data, *, region, where, noise_std, num_records, private, rng, location):
+    """Find the range, clip to the region about its centre, and release the mean with Normal noise.
+
+    Args: region — centre (d,) to :class:`Cube` or :class:`Ball`;  where — :class:`PrivateRange`;  num_records — n that
+        the sensitivity, diameter / n, is of;  private — whether that n is at most the data's;  location — a public
+        centre instead of the range's, or None.
+    Returns: :class:`Outcome`, its plan with an entry for each release.
+    """
+    d = np.shape(data)[1]
+    noise = Gaussian(noise_std, region(np.zeros(d)).diameter / num_records)
     entries = [Entry(f"range {i}", g, c) for i, (g, c) in enumerate(where.entries(d))]
-    plan = NoisePlan((*entries, Entry("mean", noise)), private=n <= real, location=where)
+    plan = NoisePlan((*entries, Entry("mean", noise)), private=private, location=where)
     range_rng, noise_rng = rng.spawn(2)
     if location is None:
         found = where.release(data, rng=range_rng)
