@@ -111,3 +111,20 @@ def test_the_difference_of_two_exponents_and_its_interval():
     assert middle == pytest.approx(slopes[0][0] - slopes[1][0])
     assert low < middle < high
     assert high - low == pytest.approx(math.hypot(*(s[2] - s[1] for s in slopes)), rel=0.2)  # independent errors add
+
+
+def test_one_query_breaks_its_budget_at_small_alpha_and_the_total_does_not():
+    row = prime_limits.epoch_ledger(10, corruption_rate=0.09, num_steps=4, epsilon=0.9, delta=1e-6)
+    assert row["δ / δ₂"] > 5
+    assert row["ε in all / ε, stated"] < row["true"] < 0.6  # the other noises are larger than they need be
+
+
+@pytest.mark.paper("prime", "Theorem 7")
+@pytest.mark.paper("prime", "Theorem 9")
+def test_numbers_of_records_fall_below_what_range_and_sampling_need():
+    tenth, large = prime_limits.exponential_limits((0.9, 1e4))
+    assert large["sampling / √α"] > 10 > 1 > tenth["sampling / √α"]
+    assert large["range / Theorem 7, δ = 1e-100"] > 5 * tenth["range / Theorem 7, δ = 1e-100"]
+    heavy = prime_limits.heavy_limits((0.9, 100.0))
+    assert heavy[0]["sampling / √α"] < 1 < 2 < heavy[1]["sampling / √α"] == pytest.approx(2.62, abs=0.02)
+    assert heavy[1]["n by the noise"] > 0.9 * heavy[0]["n by the noise"]

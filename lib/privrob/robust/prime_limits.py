@@ -9,10 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from privrob import checks
+from privrob.accounting import gdp
 from privrob.mechanisms.noise import Gaussian
-from privrob.robust import mmw, prime_lemmas
+from privrob.mechanisms.ranges import PrivateRange
+from privrob.robust import mmw, noiseplan, prime_lemmas, rates
 from privrob.robust.filtering import FilteredSet, excess, stop_level
-from privrob.robust.prime import make_plan, settings_for
+from privrob.robust.prime import RANGE_SHARE, make_plan, settings_for
 from privrob.robust.rows import Everywhere, Rows, factor_of
 
 # ------------------------------------------------------------------------------------------ sets within an epoch
@@ -120,6 +122,24 @@ def with_larger_moves(plan, what, factor):
     return replace(plan, entries=tuple(entries))
 
 
+def epoch_ledger(dimension, *, corruption_rate, num_steps, epsilon, delta, num_records=10**6):
+    """A row: :func:`mean_excess` with T₂ one more than the steps, and what it does to (ε₂, δ₂) of that query and to ε.
+
+    Paper: prime, Theorems 6 and 9 (privacy).
+    """
+    share, move = mean_excess(2000, dimension, corruption_rate=corruption_rate, num_steps=num_steps)
+    how = {"num_records": num_records, "dimension": dimension, "corruption_rate": corruption_rate}
+    plan = make_plan(settings_for("as_printed", num_iterations=num_steps + 1), epsilon=epsilon, delta=delta, **how)
+    left, epochs = 1 - RANGE_SHARE, next(e.asked for e in plan.entries if e.what == "epoch_norm")
+    how = {"delta": left * delta, "num_epochs": epochs, "num_iterations": num_steps + 1}
+    budget, centre = noiseplan.printed_prime_budget(left * epsilon, **how), plan["centre"]
+    mu = move * centre.l2_sensitivity / centre.noise_std
+    row = {"α": corruption_rate, "d": dimension, "T₂": num_steps + 1, "left / n": share, "move / stated": move}
+    row["δ / δ₂"] = float(gdp.delta_of(budget.epsilon_step, gdp_mu=mu)) / budget.delta_step
+    row["ε in all / ε, stated"] = plan.epsilon(delta).upper / epsilon
+    return row | {"true": with_larger_moves(plan, "centre", move).epsilon(delta).upper / epsilon}
+
+
 # ------------------------------------------------------------------------------------------------- the capped budget
 
 
@@ -152,6 +172,37 @@ def printed_theorem_8(dimension, *, corruption_rate, epsilon, delta):
     log = math.log(1 / checks.probability("delta", delta, allow_zero=False, allow_one=False))
     n = (d * math.log(d / rate**1.5) + root * log) / (rate * checks.positive("epsilon", epsilon))
     return n + root * log**1.5 * math.log(d / delta) / epsilon
+
+
+def exponential_limits(epsilons, *, deltas=(1e-6, 1e-30, 1e-100)):
+    """Rows, by ε: Theorem 8's n and the error √(d/n) that sampling alone has there (d = 10, α = 0.05, δ = 0.01); the
+    records of the printed range, at a third of ε and δ, over Theorem 7's (d = 1, α = 0.1).
+
+    Paper: prime, Theorems 7 and 8.
+    """
+    rows = []
+    for epsilon in epsilons:
+        n = printed_theorem_8(10, corruption_rate=0.05, epsilon=epsilon, delta=0.01)
+        row = {"ε": epsilon, "Theorem 8": n, "sampling / √α": math.sqrt(10 / n / 0.05)}
+        for delta in deltas:
+            how = {"dimension": 1, "corruption_rate": 0.1, "epsilon": epsilon, "delta": delta}
+            need = PrivateRange.as_printed(epsilon / 3, delta=delta / 3, dimension=1).needed()
+            row[f"range / Theorem 7, δ = {delta:g}"] = need / rates.stated_records("Theorem 7", **how)
+        rows.append(row)
+    return rows
+
+
+def heavy_limits(epsilons, *, delta=1e-6):
+    """Rows, by ε: Theorem 9's n, √(d/n) there (d = 10, α = 0.05, δ = 0.01), and :func:`matrix_records` (d = 32).
+
+    Paper: prime, Theorem 9.
+    """
+    rows = []
+    for epsilon in epsilons:
+        n = rates.stated_records("Theorem 9", dimension=10, corruption_rate=0.05, epsilon=epsilon, delta=0.01)
+        noise = matrix_records(32, epsilon=epsilon, delta=delta, corruption_rate=0.05, heavy_tailed=True)
+        rows.append({"ε": epsilon, "stated n": n, "sampling / √α": math.sqrt(10 / n / 0.05), "n by the noise": noise})
+    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------- exponents
