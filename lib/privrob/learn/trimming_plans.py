@@ -308,6 +308,24 @@ def in_layout(table, *, other=GAUSSIAN):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def draw(ax, table, *, other=GAUSSIAN):
+    """The differences of :func:`beside`, a line each pair that was trained: ours filled with two standard errors, in
+    the three comparisons, and the printed ones hollow. Returns the number of lines."""
+    shown = table[table["printed"].notna()].reset_index(drop=True)
+    words = ("(i) as printed", "(ii) equal steps", "(iii) best steps")
+    for offset, name, look, label in zip((-0.22, 0.0, 0.22), COMPARISONS, "osD", words):
+        how = {"fmt": look, "markersize": 5, "capsize": 2, "label": label}
+        ax.errorbar(shown[name], shown.index + offset, xerr=2 * shown[f"{name}_error"], **how)
+    hollow = {"linestyle": "none", "marker": "o", "markersize": 9, "mfc": "none", "mec": "black"}
+    ax.plot(shown["difference"], shown.index, **hollow, label="printed table")
+    names = [f"{r.block}, {r.corruption} {r.corruption_rate:g}, ε = {r.epsilon_here:g}" for r in shown.itertuples()]
+    ax.set(yticks=shown.index, yticklabels=[n.replace("_", " ") for n in names])
+    ax.set(xlabel=f"accuracy of {PTR} less {other}, points of the test set")
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.invert_yaxis()
+    return len(shown)
+
+
 def spent_cell(settings, *, streams):
     """ε after numbers of steps: a cell of a sweep.
 
