@@ -157,6 +157,14 @@ def test_largest_moves_are_those_of_the_statistics():
         assert got["margin"] == TrimmedSum(trimmed, 0.8).safety_margin(rows, bound=0.4)
 
 
+@pytest.mark.paper("ptr", "Footnote 5")
+def test_the_trimmed_mean_over_the_kept_is_twice_as_sensitive_as_the_sum_over_a_fixed_number():
+    kept, more = np.ones((30, 1)), np.vstack([np.ones((30, 1)), [[-0.999]]])
+    sums = [float(TrimmedSum(0, 1.0).value(rows)[0]) for rows in (kept, more)]
+    assert abs(sums[0] - sums[1]) <= 1.0
+    assert 30 * abs(sums[0] / 30 - sums[1] / 31) == pytest.approx(30 * 1.999 / 31, rel=1e-12)
+
+
 @pytest.mark.paper("ptr", "Algorithm 2")
 @pytest.mark.parametrize("bound", [4.0, 40.0])  # some gradients are longer than τ, or none
 def test_algorithm_2_by_the_letter_gives_the_librarys_weights(bound):
