@@ -1,0 +1,94 @@
+"""Trainings under attack as cells of a sweep, with a count of whose gradients are trimmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from privrob.learn import cells, dpsgd, replicas
+from privrob.learn.checkpoints import BadCheckpoint
+
+
+def kept_by_length(norms, indices, *, num_trimmed):
+    """Which gradients stay when the longest are left out, ties by the records' places; a Boolean tensor.
+
+    Paper: ptr, Section 5 (TSUM_F).
+    Args: norms — lengths to sort by, before clipping or after it, shape (m,);  indices — the records' places.
+    """
+    kept = torch.ones(len(norms), dtype=torch.bool)
+    places = torch.as_tensor(indices).cpu().argsort(stable=True)
+    order = places[norms[places].argsort(stable=True)]
+    kept[order[max(len(norms) - num_trimmed, 0) :]] = False
+    return kept
+
+
+class Watched(dpsgd.Training):
+    """A training that also says, where its release trims, which share of whom stays.
+
+    More columns of its rows, means over the steps: ``attackers_kept``, ``honest_kept``; the same if lengths were
+    compared after clipping, ties by the records' places (``attackers_kept_clipped``, ``honest_kept_clipped``); and the
+    first two over those steps alone whose test was passed (``attackers_kept_passed``, ``honest_kept_passed``).
+    """
+
+    def _step(self, indices):
+        step = super()._step(indices)
+        told = step.seen or {}
+        if "num_trimmed" not in told or step.norms is None or len(step.norms) != len(indices):
+            return step
+        who = torch.zeros(len(self.labels), dtype=torch.bool) if self.corrupted is None else self.corrupted.cpu()
+        bad, norms, passed = who[torch.as_tensor(indices)], step.norms.cpu(), bool(told.get("passed", 1.0))
+        shares = {}
+        for name, lengths in (("", norms), ("_clipped", norms.clamp(max=self.release.clip_norm))):
+            trimmed = kept_by_length(lengths, indices, num_trimmed=told["num_trimmed"])
+            kept = trimmed if passed else torch.ones_like(trimmed)
+            for group, mask in (("attackers", bad), ("honest", ~bad)):
+                if mask.any():
+                    shares[f"{group}_kept{name}"] = float(kept[mask].double().mean())
+                    if passed and not name:
+                        shares[f"{group}_kept_passed"] = shares[f"{group}_kept"]
+        return step._replace(seen=told | shares)
+
+
+def train_cell(settings, *, streams, scratch=None):
+    """As :func:`privrob.learn.cells.train_cell`, with the columns of :class:`Watched`.
+
+    A training whose gradients stop being finite ends there, without an error: its last row, at the weights before,
+    has ``diverged`` True.
+    """
+    ready, tensors, arguments, seen = cells._prepared(dict(settings), streams)
+    checkpoint = scratch and Path(scratch) / "training.pt"
+    try:
+        rows = _rows(Watched(ready, *tensors, **arguments, checkpoint=checkpoint))
+    except BadCheckpoint:  # nobody else writes there
+        checkpoint.unlink()
+        rows = _rows(Watched(ready, *tensors, **arguments, checkpoint=checkpoint))
+    return [{**row, **seen} for row in rows]
+
+
+def _rows(training):
+    rows = []
+    try:
+        for row in training.rows():
+            rows.append({**row, "diverged": False})
+    except FloatingPointError:
+        training.file = None
+        rows.append({**training.row(), "diverged": True})
+    return rows
+
+
+def train_cells(settings, *, streams):
+    """Many trainings in one program; the rows are those of :func:`train_cell`, but for rounding."""
+    loaded, trainings, told = {}, [], []
+    for one, own in zip(settings, streams, strict=True):
+        ready, tensors, arguments, seen = cells._prepared(dict(one), own, loaded)
+        trainings.append(Watched(ready, *tensors, **arguments))
+        told.append(seen)
+    every = replicas.together(trainings)
+    return [[{**row, "diverged": False, **seen} for row in rows] for rows, seen in zip(every, told, strict=True)]
+
+
+train_cell.data = cells.train_cell.data
+train_cell.batch = train_cells
+train_cell.batch_key = cells.together_key
+train_cell.resumes = True
