@@ -57,6 +57,16 @@ def test_one_training_is_read_at_every_budget(plans):
         cells.history(settings)  # all of them are settings that a training takes
 
 
+def test_what_steps_spend_is_what_the_plan_says(plans):
+    for method in (GAUSSIAN, PTR):
+        plan = of(plans, "printed", method).iloc[0]
+        settings = {"block": BLOCK, "method": method, "noise_multiplier": plan["noise_multiplier"]}
+        steps = [int(plan["steps"]) // 2, int(plan["steps"])]
+        half, whole = trimming_plans.spent_cell({**settings, "steps": steps}, streams=None)
+        assert whole["epsilon"] == pytest.approx(plan["spent"], rel=1e-3)
+        assert half["epsilon"] < 0.95 * whole["epsilon"]
+
+
 def test_differences_are_paired_and_the_best_is_the_best(plans):
     accuracy = {
         (GAUSSIAN, 0): 0.8,
@@ -98,6 +108,25 @@ def test_the_printed_tables_are_read_from_the_claims():
     assert (row[GAUSSIAN], row[PTR], row["difference"]) == (89.15, 94.608, 5.456)
     letters = trimming_plans.claim_id(3, "emnist_letters", "targeted_label", 0.2, 2.5)
     assert found.set_index("claim").loc[letters][PTR] == 76.67
+
+
+def test_ours_stand_beside_the_printed_pairs():
+    told = trimming_plans.printed(claims.load())
+    told = told[(told["table"] == 1) & (told["block"] == "mnist")]
+    base = {"block": "mnist", "epsilon": 2.0, "accountant": "pld", "seeds": 1, "wins": 1, GAUSSIAN: 0.8, PTR: 0.9}
+    base |= {"difference": 0.1, "error": 0.01}
+    clean = {**base, "comparison": "printed", "corruption": "none", "corruption_rate": 0.0}
+    noisy = {**base, "comparison": "aligned", "corruption": "gradient", "corruption_rate": 0.2, "difference": -0.02}
+    table = trimming_plans.beside(pd.DataFrame([clean, noisy]), told, epsilons={"mnist": [3.0, 2.0]})
+    assert len(table) == 14
+    table = table.set_index("claim")
+    first = table.loc["ptr/table_1_mnist_label_0_eps3"]
+    assert (first["epsilon_here"], first["ours"], first["printed"]) == (2.0, 90.0, pytest.approx(10.0))
+    assert table.loc["ptr/table_1_mnist_gradient_20_eps3"]["aligned"] == pytest.approx(-2.0)
+    assert table["printed"].notna().sum() == 1
+    assert table.loc["ptr/table_1_mnist_label_0_eps5"]["epsilon_here"] == 3.0
+    text = trimming_plans.in_layout(table.reset_index())
+    assert "| mnist | label 0 | 3 (ours: 2) | 87.53 / 80.00 | 91.43 / 90.00 | +3.90 | +10.00 ± 1.00 | – | – |" in text
 
 
 def test_bad_blocks_are_refused_by_name():

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass, field
 
 from privrob import checks
-from privrob.accounting import calibrate, ptr, ptr_plan
+from privrob.accounting import calibrate, pld, ptr, ptr_plan
 
 GAUSSIAN, PTR, DPSGD = "TSGD+Gaussian", "TSGD+PTR", "DP-SGD"
 METHODS = (GAUSSIAN, PTR, DPSGD)
@@ -262,3 +262,77 @@ def printed(claims):
         row |= {method: float(value) for method, value in _IN_TEXT.findall(claim.text)}
         rows.append(row | {"difference": claim.paper})
     return pd.DataFrame(rows)
+
+
+def beside(found, told, *, epsilons, other=GAUSSIAN, accountant="pld"):
+    """The printed pairs with ours beside them.
+
+    Args: found — of :func:`differences`;  told — of :func:`printed`;  epsilons — {block: what was trained}: the first,
+        second, … stand beside the first, second, … printed ε;  other — the method that TSGD+PTR is compared with.
+    Returns: DataFrame, a row each printed pair: the columns of ``told``, ``epsilon_here``, accuracies ``ours`` and
+        ``other_ours`` (of ``printed``), and of each comparison ``<name>``, ``<name>_error`` and ``<name>_wins`` in
+        points; NaN where nothing was trained.
+    """
+    import pandas as pd
+
+    rows = []
+    for _, pair in told.iterrows():
+        row = pair.to_dict() | {"epsilon_here": math.nan, "ours": math.nan, "other_ours": math.nan}
+        row |= {f"{name}{part}": math.nan for name in COMPARISONS for part in ("", "_error", "_wins", "_seeds")}
+        places = sorted(told.loc[told["block"] == pair["block"], "epsilon"].unique()).index(pair["epsilon"])
+        trained = sorted(epsilons.get(pair["block"], ()))
+        if places < len(trained):
+            row["epsilon_here"] = trained[places]
+            kind = pair["corruption"] if pair["corruption_rate"] else "none"
+            at = (found["block"] == pair["block"]) & (found["epsilon"] == trained[places])
+            at &= (found["corruption"] == kind) & ((found["corruption_rate"] - pair["corruption_rate"]).abs() < 1e-9)
+            for _, ours in found[at & (found["accountant"] == accountant)].iterrows():
+                name = ours["comparison"]
+                row |= {name: 100 * ours["difference"], f"{name}_error": 100 * ours["error"]}
+                row |= {f"{name}_wins": ours["wins"], f"{name}_seeds": ours["seeds"]}
+                if name == "printed":
+                    row |= {"ours": 100 * ours[PTR], "other_ours": 100 * ours[other]}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def in_layout(table, *, other=GAUSSIAN):
+    """The table of :func:`beside` as Markdown, in the document's layout: printed / ours, in percent and points."""
+
+    def pair(theirs, ours):
+        return f"{theirs:.2f} / " + ("–" if math.isnan(ours) else f"{ours:.2f}")
+
+    def gap(value, error):
+        return "–" if math.isnan(value) else f"{value:+.2f} ± {error:.2f}"
+
+    head = ["data", "corruption", "ε", f"{other}: printed / ours", f"{PTR}: printed / ours", "difference, printed"]
+    head += ["(i) as printed", "(ii) equal steps", "(iii) best steps"]
+    lines = [head, ["---"] * len(head)]
+    for row in table.to_dict("records"):
+        budget = f"{row['epsilon']:g}"
+        if not math.isnan(row["epsilon_here"]) and row["epsilon_here"] != row["epsilon"]:
+            budget += f" (ours: {row['epsilon_here']:g})"
+        line = [row["block"], f"{row['corruption']} {row['corruption_rate']:g}".replace("_", " "), budget]
+        line += [pair(row[other], row["other_ours"]), pair(row[PTR], row["ours"]), f"{row['difference']:+.2f}"]
+        lines.append(line + [gap(row[name], row[f"{name}_error"]) for name in COMPARISONS])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def spent_cell(settings, *, streams):
+    """ε after numbers of steps: a cell of a sweep.
+
+    Args: settings — a dict: ``block`` (the arguments of :class:`Block`), ``method``, ``noise_multiplier``, ``steps`` (a
+        list).
+    Returns: rows ``block``, ``method``, ``noise_multiplier``, ``steps``, ``epsilon`` (upper, by PLDs).
+    """
+    block, method, noise = Block(**settings["block"]), settings["method"], settings["noise_multiplier"]
+    how = {"delta": block.delta, "neighbouring": _RELATION, "sample_rate": block.sample_rate}
+    if method == PTR:
+        spent = ptr_plan.spender("pld", settings=block.settings(noise), **how)
+    else:
+
+        def spent(steps):
+            return pld.sampled_gaussian(noise_multiplier=noise, num_steps=steps, **how)
+
+    at = {"block": block.name, "method": method, "noise_multiplier": noise}
+    return [{**at, "steps": steps, "epsilon": spent(steps).upper} for steps in settings["steps"]]
