@@ -67,7 +67,8 @@ def test_the_guard_takes_every_notebook(notebook, request):
     path = request.node.callspec.params["notebook"]
     source = guard.read(path, f"{path.parent.name}/{path.stem}")
     assert source.about["title"]
-    assert re.fullmatch(r"sec\d+_\d+_[a-z0-9_]+", path.stem), "names are sec<N>_<M>_<slug>"
+    names = r"(sec\d+_\d+|appendix_[a-z]\d+)_[a-z0-9_]+"
+    assert re.fullmatch(names, path.stem), "names are sec<N>_<M>_<slug> or appendix_<letter><N>_<slug>"
 
 
 def test_code_cells_are_short_and_catch_no_failure_blindly(notebook):

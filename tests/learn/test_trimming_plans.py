@@ -145,3 +145,30 @@ def test_bad_blocks_are_refused_by_name():
         Block(**{**BLOCK, "sample_rate": 0.0})
     with pytest.raises(ValueError, match="comparisons"):
         trimming_plans.plan_cell({"block": BLOCK, "epsilon": 3.0, "comparisons": ["all"]}, streams=None)
+
+
+TABLE_2 = {"name": "VGG11", "sample_rate": 2048 / 50_000, "max_grad_norm": 5.0, "sensitivity_bound": 3.0}
+TABLE_2 |= {"ptr_noise": 2.2, "gaussian_noise": 1.8}
+
+
+@pytest.mark.paper("ptr", "Table 2")
+def test_the_budget_of_table_2_pays_for_a_quarter_of_the_steps_with_the_test():
+    block = Block(**TABLE_2)
+    steps = {m: block.num_steps(m, 3.0)[0] for m in (PTR, GAUSSIAN)}
+    assert steps == {PTR: 208, GAUSSIAN: 795}
+
+
+def test_steps_whose_tests_alone_spend_more_are_left_out(monkeypatch):
+    most = {PTR: (10, 2.9), GAUSSIAN: (400, 2.9)}
+    monkeypatch.setattr(Block, "num_steps", lambda self, method, epsilon, **_: most[method])
+    rows = trimming_plans.plan_cell({"block": TABLE_2, "epsilon": 3.0, "comparisons": ["best"]}, streams=None)
+    best = {(r["method"], r["steps"]) for r in rows if r["comparison"] == "best"}
+    assert best == {(GAUSSIAN, 10), (GAUSSIAN, 400), (PTR, 10)}
+
+
+@pytest.mark.paper("ptr", "Table 2")
+def test_table_2_has_28_pairs_of_which_one_printed_difference_is_wrong():
+    table = trimming_plans.printed(claims.load()).query("table == 2")
+    assert len(table) == 28
+    wrong = table[(table[PTR] - table[GAUSSIAN]).round(2) != table["difference"]]
+    assert wrong["claim"].tolist() == ["ptr/table_2_resnet18_label_0_eps3"]

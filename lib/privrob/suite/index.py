@@ -91,9 +91,12 @@ def summary_table(results, *, link="results/"):
 
 
 def section(notebook):
-    """The section that a notebook's name stands for: ``dplearn/sec2_1_mechanisms`` is §2.1."""
-    numbers = re.match(r"sec((?:\d+_)*\d+)", notebook.partition("/")[2])
-    return f"§{numbers[1].replace('_', '.')}" if numbers else notebook
+    """The section that a notebook's name stands for: ``dplearn/sec2_1_mechanisms`` is §2.1, ``appendix_b2_…`` is B.2."""
+    name = notebook.partition("/")[2]
+    if numbers := re.match(r"sec((?:\d+_)*\d+)", name):
+        return f"§{numbers[1].replace('_', '.')}"
+    appendix = re.match(r"appendix_([a-z])(\d+)_", name)
+    return f"{appendix[1].upper()}.{appendix[2]}" if appendix else notebook
 
 
 def index_text(results):
