@@ -98,3 +98,8 @@ def test_the_claims_table_is_plain_data_without_paths(results):
     assert [t["rendered"] for t in table] == [True, True, False, False]
     assert [t["verdict"] for t in table] == ["holds", "matches", "open", "open"]
     assert str(results.folder) not in files.dump_json(table)
+
+
+def test_a_notebooks_name_says_its_section():
+    names = ["dplearn/sec2_1_mechanisms", "ptr/appendix_b2_table_2", "own/study"]
+    assert [index.section(name) for name in names] == ["§2.1", "B.2", "own/study"]

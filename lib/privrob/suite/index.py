@@ -91,7 +91,7 @@ def summary_table(results, *, link="results/"):
 
 
 def section(notebook):
-    """The section that a notebook's name stands for: ``dplearn/sec2_1_mechanisms`` is §2.1, ``appendix_b2_…`` is B.2."""
+    """The section that a notebook's name stands for: ``sec2_1_mechanisms`` is §2.1, ``appendix_b2_table_2`` is B.2."""
     name = notebook.partition("/")[2]
     if numbers := re.match(r"sec((?:\d+_)*\d+)", name):
         return f"§{numbers[1].replace('_', '.')}"
