@@ -23,9 +23,9 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)
 METHODS = {
     "SGD": (BLACK, "o", "-"),
     "DP-SGD": (BLUE, "s", "-"),
-    "TSGD": (GREY, "v", ":"),
-    "TSGD+Gaussian": (ORANGE, "^", "--"),
-    "TSGD+PTR": (GREEN, "D", "-."),
+    "TSGD": (GREY, "P", ":"),
+    "TSGD+Gaussian": (ORANGE, "P", "--"),
+    "TSGD+PTR": (GREEN, "X", "-."),
     "Laplace": (ORANGE, "^", "--"),
     "Gaussian": (BLUE, "o", "-"),
     "Gaussian (analytic)": (SKY, "D", "-."),

@@ -17,6 +17,7 @@ import math
 import os
 import shutil
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -207,11 +208,12 @@ def check_writable(folder):
         raise ValueError(f"--out must be a folder, got a file of that name: {folder}; {way_out}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / ".writable", b"")
-        (folder / ".writable").unlink()
-    except NoSpace as error:
-        raise ValueError(f"--out must have space left, {folder} has none; {way_out}") from error
+        with tempfile.TemporaryFile(dir=folder) as probe:  # has no name: nothing is left if we are killed here
+            probe.write(b"\0")
+            probe.flush()
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ValueError(f"--out must have space left, {folder} has none; {way_out}") from error
         raise ValueError(f"--out must be writable, {folder} is not ({error.strerror}); {way_out}") from error
     return folder
 

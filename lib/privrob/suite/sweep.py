@@ -250,11 +250,16 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
     return outcome
 
 
+def _last_line(error):
+    return error.strip().splitlines()[-1]
+
+
 def _explain(errors, total):
-    lines = [f"{len(errors)} of {total} cells failed; the others are stored, and a rerun computes only these:"]
+    lines = [f"{len(errors)} of {total} cells failed, the first with {_last_line(errors[0][1])}"]
+    lines.append("The others are stored, and a rerun computes only these:")
     for cell, error in errors[:5]:
         settings = {k: v for k, v in cell.settings.items() if not isinstance(v, (list, dict))}
-        lines.append(f"  {cell.function} {settings}: {error.strip().splitlines()[-1]}")
+        lines.append(f"  {_last_line(error)}; {cell.function} {settings}")
     lines += [f"  … and {len(errors) - 5} more"] * (len(errors) > 5)
     return "\n".join([*lines, "", "First failure in full:", errors[0][1]])
 
