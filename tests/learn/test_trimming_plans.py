@@ -172,3 +172,17 @@ def test_table_2_has_28_pairs_of_which_one_printed_difference_is_wrong():
     assert len(table) == 28
     wrong = table[(table[PTR] - table[GAUSSIAN]).round(2) != table["difference"]]
     assert wrong["claim"].tolist() == ["ptr/table_2_resnet18_label_0_eps3"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "corruptions must hold at least one kind"),
+        ({"labl": [0.1]}, "a kind in corruptions must be one of .*label"),
+        ({"label": 0.1}, "corruptions must hold a list of rates for 'label', got 0.1"),
+        ({"label": [1.5]}, "a rate of 'label' in corruptions"),
+    ],
+)
+def test_bad_kinds_of_corruption_are_refused_by_name(given, message):
+    with pytest.raises(ValueError, match=message):
+        trimming_plans.kinds("corruptions", given)

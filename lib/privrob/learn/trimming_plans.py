@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from privrob import checks
 from privrob.accounting import calibrate, pld, ptr, ptr_plan
+from privrob.learn import corruption
 
 GAUSSIAN, PTR, DPSGD = "TSGD+Gaussian", "TSGD+PTR", "DP-SGD"
 METHODS = (GAUSSIAN, PTR, DPSGD)
@@ -226,6 +227,19 @@ def differences(read, *, num_test, method=PTR, other=GAUSSIAN):
         row = dict(zip(at, key)) | {method: mean[method], other: mean[other], "difference": gap.mean(), "error": error}
         rows.append(row | {"seeds": len(gap), "wins": int((gap > 0).sum())})
     return pd.DataFrame(rows)
+
+
+def kinds(name, given):
+    """Kinds of corruption and their rates, checked. Args: name — of the parameter;  given — {kind: [rate, …]}."""
+    if not given:
+        raise ValueError(f"{name} must hold at least one kind of corruption with its rates, got none")
+    for kind, rates in given.items():
+        checks.choice(f"a kind in {name}", kind, corruption.KINDS)
+        if not isinstance(rates, (list, tuple)) or not rates:
+            raise ValueError(f"{name} must hold a list of rates for {kind!r}, got {rates!r}")
+        for rate in rates:
+            checks.probability(f"a rate of {kind!r} in {name}", rate)
+    return given
 
 
 def claim_id(table, block, kind, rate, epsilon):
