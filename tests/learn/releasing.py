@@ -43,6 +43,20 @@ def started(release="clipping", *, steps=3, options=None, **changes):
     return state
 
 
+def rows_until(checkpoint=None, stop=None, *, release="clipping", **changes):
+    """The rows of a training from its start, or from its checkpoint, up to the row of step ``stop``."""
+    settings = started(release, steps=0, **changes).settings
+    images, labels = records(30)
+    test = images[:4], labels[:4]
+    state = dpsgd.Training(settings, images, labels, *test, 3, Streams(5), None, checkpoint, records(9, seed=1))
+    found = []
+    for row in state.rows():
+        found.append(row)
+        if row["step"] == stop:
+            break
+    return found
+
+
 def each_gradient(model, images, labels):
     """(n, d), by a backward pass each."""
     found = []

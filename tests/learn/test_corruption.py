@@ -1,11 +1,12 @@
 """Corrupted training: who is corrupted and how, and that the cheap way agrees with the records one by one."""
 
+import functools
 import math
 
 import numpy as np
 import pytest
 import torch
-from releasing import DRAWN, clipped, each_gradient, flat, records, started
+from releasing import DRAWN, clipped, each_gradient, flat, records, rows_until, started
 
 from privrob.kinds import Streams
 from privrob.learn import corruption
@@ -103,20 +104,8 @@ def test_corruption_leaves_the_other_streams_alone():
 
 
 def test_a_corrupted_training_that_was_cut_goes_on_to_the_same_bits(tmp_path):
-    from privrob.learn import dpsgd
-
-    def rows(checkpoint=None, stop=None):
-        how = {"corruption": "gradient", "corruption_rate": 0.3, "evaluate_at": (5, 9)}
-        settings = started("propose_test_release", steps=0, **how).settings
-        images, labels = records(30)
-        state = dpsgd.Training(settings, images, labels, images[:4], labels[:4], 3, Streams(5), None, checkpoint)
-        found = []
-        for row in state.rows():
-            found.append(row)
-            if row["step"] == stop:
-                break
-        return found
-
+    how = {"corruption": "gradient", "corruption_rate": 0.3, "evaluate_at": (5, 9)}
+    rows = functools.partial(rows_until, release="propose_test_release", **how)
     whole = rows()
     assert [row["step"] for row in whole] == [5, 9, 12]
     assert rows(tmp_path / "training.pt", stop=5) == whole[:1]

@@ -1,11 +1,12 @@
 """Each way to release a batch's gradients: against the records one by one, its sensitivity, its ledger, its state."""
 
+import functools
 import math
 
 import numpy as np
 import pytest
 import torch
-from releasing import DRAWN, OPTIONS, clipped, distance, each_gradient, flat, heard, records, started
+from releasing import DRAWN, OPTIONS, clipped, distance, each_gradient, flat, heard, records, rows_until, started
 
 from privrob.accounting.ledger import Ledger
 from privrob.kinds import Streams
@@ -219,19 +220,7 @@ def test_snapshots_at_several_noise_levels_are_all_in_the_ledger():
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_training_that_was_cut_goes_on_to_the_same_bits(name, optimizer, tmp_path):
-    def rows(checkpoint=None, stop=None):
-        settings = started(name, steps=0, optimizer=optimizer, evaluate_every=4).settings
-        images, labels = records(30)
-        state = dpsgd.Training(
-            settings, images, labels, images[:4], labels[:4], 3, Streams(5), None, checkpoint, records(9, seed=1)
-        )
-        found = []
-        for row in state.rows():
-            found.append(row)
-            if row["step"] == stop:
-                break
-        return found
-
+    rows = functools.partial(rows_until, release=name, optimizer=optimizer, evaluate_every=4)
     whole = rows()
     file = tmp_path / "training.pt"
     assert rows(file, stop=4) == whole[:1]
