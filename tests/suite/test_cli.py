@@ -79,6 +79,19 @@ def refused(call, *arguments):
         (["--prest", "smoke"], "unrecognized arguments: --prest"),
         (["--fresh", "--redraw"], "not allowed with"),
         (["-p", "scale"], "expected 2 arguments"),
+        (["--sweep", "scale"], "--sweep must be NAME=VALUE,VALUE,…, got 'scale'"),
+        (["--sweep", "scale=1,,2"], "--sweep scale must have a value on each side of a comma"),
+        (["--sweep", "scale=1,1"], "--sweep scale must name each value once"),
+        (["--sweep", "scale=1,much"], "-p scale must be a number, got 'much'"),
+        (["--sweep", "sclae=1,2"], "no parameter 'sclae'; did you mean 'scale'?"),
+        (["--sweep", "scale=1,2", "--sweep", "scale=3"], "--sweep scale was given twice"),
+        (["--sweep", "scale=1,2", "-p", "scale", "3"], "must name different parameters, got both for scale"),
+        (["--sweep", "seed=" + ",".join(map(str, range(65)))], "at most 64 combinations, got 65"),
+        (["--sweep", "scale=1,2", "--out", "results"], "changed parameters do not go to results/"),
+        (["--study", "nowhere.yaml"], "--study must be a study's YAML file"),
+        (["--study", "a file"], "--study must hold entries of title, notebooks, preset, parameters, sweep"),
+        (["--study", "nowhere.yaml", "sec1_toy"], "--study holds its own notebooks and values, got names beside it"),
+        (["--study", "nowhere.yaml", "--preset", "smoke"], "--study holds its own preset"),
     ],
 )
 def test_a_wrong_call_is_refused_in_seconds_with_the_way_out(call, arguments, words):
@@ -135,6 +148,8 @@ def test_list_names_notebooks_their_parameters_and_what_they_mean(call):
     status, out, _ = call("--list", "--preset", "smoke")
     assert status == 0
     assert "dplearn/sec1_toy  —  Toy sec1_toy\n    smoke: never run here; missing" in out
+    assert "Parameters: ./run_all.sh --list NOTEBOOK" in out
+    status, out, _ = call("--list", "dplearn/*", "--preset", "smoke")
     assert "    -p num_cells 3  # how many cells" in out, "the preset's value"
     assert "    -p num_cells 4  # how many cells" in out
     assert not call.house.results.exists()
@@ -164,17 +179,6 @@ def test_notebooks_stand_in_the_order_of_their_numbers(call):
     out = call("--dry-run")[1]
     order = [line.split()[1] for line in out.splitlines()]
     assert order == ["ptr/sec1_toy", "fdp/sec1_toy", "dplearn/sec1_toy", "dplearn/sec2_toy", "dplearn/sec10_toy"]
-
-
-def test_studies_go_to_a_folder_of_their_own_named_after_the_change(call):
-    class Arguments:
-        out, overrides = None, [["scale", "3.0"], ["names", "['x y', 'z']"]]
-
-    folder = cli._out(Arguments)
-    assert folder.parent == call.house.root / "studies"
-    assert folder.name.startswith("names=--x-y----z--_scale=3.0.")
-    other = cli._out(type("A", (), {"out": None, "overrides": [["scale", "3.0"], ["names", "['x-y', 'z']"]]}))
-    assert other != folder, "another change, another folder"
 
 
 def test_status_says_missing_and_exits_with_1(call):

@@ -86,6 +86,7 @@ class Plan:
     changes: dict  # what differs from the paper preset, checked
     out: Path
     minutes: float
+    cells: Path | None = None  # where its cells are kept, when not in out
 
     @property
     def name(self):
@@ -141,10 +142,11 @@ class Plan:
         return result and result["run"]
 
 
-def plans(patterns, *, preset, out, overrides=()):
+def plans(patterns, *, preset, out, overrides=(), cells=None):
     """Plans of the chosen notebooks. Every value is checked here, before anything runs.
 
-    Args: overrides — (name, text) pairs of the command line; each must be a parameter of at least one of the notebooks.
+    Args: overrides — (name, text) pairs of the command line; each must be a parameter of at least one of the notebooks;
+        cells — a folder for computed cells that several folders of results share.
     Returns: (plans, notices).
     """
     table = presets()
@@ -172,5 +174,6 @@ def plans(patterns, *, preset, out, overrides=()):
             else:
                 notices.append(f"{source.name} has no parameter {name!r}; it runs without that change.")
         changes = {k: v for k, v in values.items() if digest(v) != digest(source.defaults[k])}
-        result.append(Plan(source, preset, changes, Path(out), float((table[preset] or {}).get(LIMIT, 24 * 60))))
+        minutes = float((table[preset] or {}).get(LIMIT, 24 * 60))
+        result.append(Plan(source, preset, changes, Path(out), minutes, cells))
     return result, notices

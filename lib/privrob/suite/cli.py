@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from privrob.suite.files import Locked, NoSpace, digest
+from privrob.suite.files import Locked, NoSpace
 from privrob.suite.sources import repository
 
 RUN_HELP = """\
@@ -19,7 +19,9 @@ Runs notebooks of the suite headlessly and leaves executed notebooks, figures, r
   ./run_all.sh                                  everything, preset laptop; what is up to date is not run again
   ./run_all.sh 'dplearn/*' --preset smoke       some notebooks (quoted globs), the preset that takes seconds
   ./run_all.sh sec3_1_dpsgd_mnist -p delta 1e-6  one notebook with a changed parameter: a study, kept out of results/
-  ./run_all.sh --list                           notebooks, their parameters and how long they took
+  ./run_all.sh sec6_1_planning --sweep planned_epsilon=1.0,2.0,4.0   one run for each value, and a page that compares
+  ./run_all.sh --study my_study.yaml            a study that is kept in a file (every study leaves one: study.yaml)
+  ./run_all.sh --list                           notebooks and how long they took; with names also their parameters
 
 Other verbs (each has --help): status, test, lab, site, bench, diff, clean.
 The accountant has verbs of its own in the environment: privrob epsilon --help, privrob calibrate --help."""
@@ -41,6 +43,8 @@ def main(argv=None):
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace", line_buffering=True)
     verbs = {"status": status, "test": test, "lab": lab, "site": site, "bench": bench, "diff": diff, "clean": clean}
+    end = argv.index("--") if "--" in argv else len(argv)
+    argv = [a for a in argv[:end] if a != "--no-env"] + argv[end:]  # run_all.sh has read it, wherever it stood
     try:
         if argv and argv[0] in verbs:
             return verbs[argv[0]](argv[1:]) or 0
@@ -73,8 +77,8 @@ def _parser(name, description, **kwargs):
 
 def _selection(parser):
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or quoted globs; none means all")
-    parser.add_argument("--preset", default="laptop", help="smoke, laptop (default) or paper")
-    parser.add_argument("--out", metavar="DIR", help="where results go (default results/, or studies/… with -p)")
+    parser.add_argument("--preset", help="smoke, laptop (default) or paper")
+    parser.add_argument("--out", metavar="DIR", help="where results go (default results/, or studies/… with changes)")
     parser.add_argument(
         "-p",
         nargs=2,
@@ -84,17 +88,36 @@ def _selection(parser):
         dest="overrides",
         help="change a parameter; repeatable",
     )
+    sweep = "one run for each value, and a page that compares them; repeatable: every combination"
+    parser.add_argument("--sweep", action="append", default=[], metavar="NAME=V1,V2", help=sweep)
+    parser.add_argument("--study", metavar="FILE", help="a study's YAML file, in place of names, -p and --sweep")
+    parser.add_argument("--no-env", action="store_true", help="use the python at hand, make no environment")
 
 
-def _out(arguments):
-    if arguments.out:
-        return Path(arguments.out).expanduser().resolve()
-    if arguments.overrides:
-        words = "_".join(f"{n}={v}" for n, v in sorted(arguments.overrides))
-        safe = "".join(c if c.isalnum() or c in "._=+-" else "-" for c in words)
-        safe = safe if safe == words and len(safe) <= 80 else f"{safe[:70]}.{digest(words)[:8]}"
-        return repository() / "studies" / safe
-    return (repository() / "results").resolve()
+def _study(arguments):
+    """(the study that was asked for, where its results go)."""
+    from privrob.suite import studies
+
+    home = repository()
+    if arguments.study:
+        for given, name in ((arguments.notebooks, "names"), (arguments.overrides, "-p"), (arguments.sweep, "--sweep")):
+            if given:
+                raise Refused(f"--study holds its own notebooks and values, got {name} beside it; change the file")
+        if arguments.preset is not None:
+            raise Refused("--study holds its own preset, got --preset beside it; change the file")
+        study = studies.read(arguments.study)
+        path = Path(arguments.study).expanduser().resolve()
+        default = path.parent if path.name == studies.FILE else home / "studies" / path.stem
+    else:
+        sweep = [studies.swept(text) for text in arguments.sweep]
+        for kind, pairs in (("-p", arguments.overrides), ("--sweep", sweep)):
+            names = [name for name, _ in pairs]
+            if twice := [n for n in names if names.count(n) > 1]:
+                raise Refused(f"{kind} {twice[0]} was given twice; give each parameter once")
+        preset = arguments.preset or "laptop"
+        study = studies.Study(tuple(arguments.notebooks), preset, dict(arguments.overrides), dict(sweep))
+        default = home / "studies" / study.label() if study.changes else home / "results"
+    return study, (Path(arguments.out).expanduser() if arguments.out else default).resolve()
 
 
 def run(argv, verbs=()):
@@ -114,32 +137,34 @@ def run(argv, verbs=()):
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--fresh", action="store_true", help="run even what is up to date, and compute every cell again")
     how.add_argument("--redraw", action="store_true", help="draw figures and tables from stored rows; compute nothing")
-    parser.add_argument("--no-env", action="store_true", help="use the python at hand, make no environment")
     a = parser.parse_args(argv)
     from privrob.suite import catalogue
 
-    out = _out(a)
+    study, out = _study(a)
     home = (repository() / "results").resolve()
-    if a.overrides and out.is_relative_to(home):
+    if study.changes and out.is_relative_to(home):
         raise Refused(
             "changed parameters do not go to results/, which holds the reference results; "
             "leave --out away, or give another"
         )
     try:
-        plans, notices = catalogue.plans(a.notebooks, preset=a.preset, out=out, overrides=a.overrides)
+        parts = study.plans(out)
     except catalogue.NoSuchNotebook as error:
-        near = difflib.get_close_matches(a.notebooks[0], verbs, n=1)
+        near = difflib.get_close_matches(study.notebooks[0], verbs, n=1)
         raise Refused(f"{error}" + (f"; or the verb: ./run_all.sh {near[0]}" if near else "")) from None
     if a.list or a.dry_run:
-        for line in notices:
+        for line in dict.fromkeys(line for _, _, notices in parts for line in notices):
             print(f"note: {line}")
-        return _list(plans) if a.list else _dry_run(plans, a)
-    return _run(plans, notices, a, out)
+        plans = [plan for _, plans, _ in parts for plan in plans]
+        return _list(plans, parameters=bool(study.notebooks)) if a.list else _dry_run(plans, a)
+    return _run(study, parts, a, out)
 
 
-def _run(plans, notices, a, out):
-    from privrob.suite import engine, files, index, session
+def _run(study, parts, a, out):
+    from privrob.suite import engine, files, index, session, studies
     from privrob.suite import run as driver
+
+    plans = [plan for _, plans, _ in parts for plan in plans]
 
     if a.jobs < 1:
         raise Refused(f"--jobs must be at least 1, got {a.jobs}")
@@ -151,29 +176,37 @@ def _run(plans, notices, a, out):
         waiting = [p.name for p in plans if p.needs_gpu]
         if waiting and device == "cpu" and a.device != "cpu":
             raise Refused(
-                f"preset {a.preset} of {', '.join(waiting)} wants a GPU and none is here; "
+                f"preset {study.preset} of {', '.join(dict.fromkeys(waiting))} wants a GPU and none is here; "
                 "--device cpu runs it anyway, slowly"
             )
     made = not out.exists()
     files.check_writable(out)
     reference = out == (repository() / "results").resolve()
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
-    with files.lock(out, purpose=f"./run_all.sh {' '.join(a.notebooks)}".strip()):
-        driver.mend(out)
-        for line in notices:
+    page, ended = None, []
+    with files.lock(out, purpose=f"./run_all.sh {' '.join(study.notebooks)}".strip()):
+        for place in dict.fromkeys([out, *(folder for _, folder in study.folders(out))]):
+            driver.mend(place)
+        for line in dict.fromkeys(line for _, _, notices in parts for line in notices):
             print(f"note: {line}")
-        print(f"privrob: {len(plans)} notebook(s), preset {a.preset}, results in {driver._relative(out)}")
+        runs = f"{len(plans)} notebook(s)" + (f" ({len(parts)} combinations)" if study.sweep else "")
+        print(f"privrob: {runs}, preset {study.preset}, results in {driver._relative(out)}")
         if sys.version_info[:2] != (3, 11):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
         try:
             _fetch(plans)
-            ended = driver.run_all(plans, options)
+            for values, some, _ in parts:
+                if values:
+                    print(f"\n{', '.join(f'{n} = {v}' for n, v in values.items())}")
+                ended += driver.run_all(some, options)
         except driver.Interrupted as stop:
             print("stopped; what was done is kept, and the same command goes on from here")
             return stop.code
         finally:  # also after a stop: what was put in place is in the index
             if made:
                 files.remove_if_unused(out)
+            if study.changes and out.is_dir():
+                page = studies.write(study, out)
             if reference and out.is_dir():
                 index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)
     print(f"\n{driver.table(ended)}")
@@ -182,8 +215,12 @@ def _run(plans, notices, a, out):
         f"\n{len(ended) - len(bad)} of {len(ended)} notebooks done"
         + (f"; NOT done: {', '.join(e.name for e in bad)}" if bad else ".")
     )
-    if not bad and reference:
+    if reference:
         print("Read on: results/INDEX.md, or ./run_all.sh site for the pages.")
+    elif page:
+        print(f"Read on: {driver._relative(page)}, which compares the combinations.")
+    elif ended and not bad:
+        print(f"Read on: {driver._relative(plans[0].folder / 'notebook.ipynb')}" + (", …" if len(plans) > 1 else ""))
     return 1 if bad else 0
 
 
@@ -206,7 +243,7 @@ def _fetch(plans):
             print(f"note: {error}")
 
 
-def _list(plans):
+def _list(plans, *, parameters):
     from privrob.suite.tables import took
 
     for plan in plans:
@@ -214,10 +251,12 @@ def _list(plans):
         gpu = ", wants a GPU" if plan.needs_gpu else ""
         print(f"{plan.name}  —  {plan.source.about.get('title', '')}")
         print(f"    {plan.preset}: {'took ' + took(last) if last else 'never run here'}{gpu}; {plan.state()[0]}")
-        for name, value in plan.source.defaults.items():
+        for name, value in plan.source.defaults.items() if parameters else ():
             value = plan.changes.get(name, value)
             comment = f"  # {plan.source.comments[name]}" if name in plan.source.comments else ""
             print(f"    -p {name} {value!r}{comment}")
+    if not parameters:
+        print("\nParameters: ./run_all.sh --list NOTEBOOK")
     return 0
 
 
@@ -236,13 +275,11 @@ def status(argv):
     parser = _parser("status", "What is up to date, and why what is not is not. Exit status 0 when everything is done.")
     _selection(parser)
     a = parser.parse_args(argv)
-    from privrob.suite import catalogue
-
-    plans, _ = catalogue.plans(a.notebooks, preset=a.preset, out=_out(a), overrides=a.overrides)
-    states = [(p.name, *p.state()) for p in plans]
-    for name, state, why in states:
-        print(f"{state:<9} {name}  {why}")
-    return 0 if all(s == "done" for _, s, _ in states) else 1
+    study, out = _study(a)
+    states = [(v, p.name, *p.state()) for v, plans, _ in study.plans(out) for p in plans]
+    for values, name, state, why in states:
+        print(f"{state:<9} {name}  {''.join(f'{n} = {v}: ' for n, v in values.items())}{why}")
+    return 0 if all(state == "done" for _, _, state, _ in states) else 1
 
 
 def test(argv):

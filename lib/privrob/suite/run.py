@@ -84,7 +84,7 @@ def prepare(plan, options):
         "parameters": plan.changes,
         "cwd": str(repository()),
         "folder": str(folder / "results"),
-        "store": str(plan.out / ".cells"),
+        "store": str(plan.cells or plan.out / ".cells"),
         "more_stores": [str(repository() / "results" / ".cells")],
         "stored_rows": str(plan.folder / "rows.csv"),
         "device": options.device,

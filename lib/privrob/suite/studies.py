@@ -1,0 +1,252 @@
+"""A user's study: which notebooks, what is changed, what is swept; a file that can be kept and run again.
+
+``./run_all.sh NOTEBOOK -p NAME VALUE --sweep NAME=V1,V2`` and ``./run_all.sh --study FILE`` are the same thing said
+twice. A study's file holds differences only::
+
+    title: How much noise
+    notebooks: [ptr/sec6_1_planning]
+    preset: laptop
+    parameters: {planned_steps: 1000}
+    sweep: {planned_epsilon: [1.0, 2.0, 4.0]}
+
+Several swept parameters give every combination. Each combination has a results folder of its own, and one page beside
+them compares verdicts and figures.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from privrob.suite import catalogue, guard, record, tables
+from privrob.suite.files import csv_to_rows, digest, read_text, rows_to_csv, write_text
+from privrob.suite.sources import repository
+
+FILE, PAGE, VERDICTS, ROWS = "study.yaml", "COMPARISON.md", "verdicts.csv", "rows.csv"
+_KEYS = ("title", "notebooks", "preset", "parameters", "sweep")
+_SIMPLE = re.compile(r"[A-Za-z0-9.+-]{1,16}$")
+_MOST = 64  # combinations
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is run and what differs from the preset. Values are texts, as on the command line.
+
+    Args: notebooks — names or globs, none means all;  parameters — {name: text};  sweep — {name: [text, …]}.
+    """
+
+    notebooks: tuple = ()
+    preset: str = "laptop"
+    parameters: dict = field(default_factory=dict)
+    sweep: dict = field(default_factory=dict)
+    title: str = ""
+
+    def __post_init__(self):
+        if twice := sorted(set(self.parameters) & set(self.sweep)):
+            raise guard.ParameterError(f"--sweep and -p must name different parameters, got both for {twice[0]}")
+        if (count := len(self.settings())) > _MOST:
+            raise guard.ParameterError(
+                f"--sweep must give at most {_MOST} combinations, got {count}; split it into several studies"
+            )
+
+    @property
+    def changes(self):
+        """True when it is no plain run of the suite."""
+        return bool(self.parameters or self.sweep)
+
+    def settings(self):
+        """[{name: text}] of the swept parameters, one for each combination; [{}] without a sweep."""
+        return [dict(zip(self.sweep, values)) for values in itertools.product(*self.sweep.values())]
+
+    def label(self):
+        """A name for its folder."""
+        return words({**self.parameters, **{n: ",".join(v) for n, v in self.sweep.items()}})
+
+    def folders(self, out):
+        """[(swept values, folder)], the folder ``out`` itself without a sweep."""
+        if not self.sweep:
+            return [({}, Path(out))]
+        return [(values, Path(out) / words(values)) for values in self.settings()]
+
+    def plans(self, out):
+        """[(swept values, plans, notices)]: every value of every combination is checked before anything runs."""
+        found = []
+        for values, folder in self.folders(out):
+            overrides = [*self.parameters.items(), *values.items()]
+            how = {"preset": self.preset, "out": folder, "overrides": overrides}
+            plans, notices = catalogue.plans(self.notebooks, **how, cells=Path(out) / ".cells" if values else None)
+            if values:
+                able = [p for p in plans if any(n in p.source.defaults for n in values)]
+                notices += [f"{p.name} is left out: it has no swept parameter." for p in plans if p not in able]
+                plans = able
+            found.append((values, plans, notices))
+        return found
+
+    def text(self):
+        """The file that runs it again."""
+        content = {"title": self.title, "notebooks": list(self.notebooks), "preset": self.preset}
+        content |= {"parameters": {n: _value(t) for n, t in self.parameters.items()}}
+        content |= {"sweep": {n: [_value(t) for t in v] for n, v in self.sweep.items()}}
+        kept = {k: v for k, v in content.items() if v}
+        return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, default_flow_style=None)
+
+
+def words(values):
+    """A folder's name for some values: plain ones as they are, others by a few digits of their hash."""
+    plain = {n: v if _SIMPLE.match(v.replace(",", "+")) else "" for n, v in values.items()}
+    name = "_".join(f"{n}={v}" if v else n for n, v in sorted(plain.items()))
+    exact = all(plain.values()) and len(name) <= 80
+    return name if exact else f"{name[:70]}.{digest(sorted(values.items()))[:6]}"
+
+
+def _value(text):
+    """A text as the value that a file would hold for it."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if _text(value) == text else text
+
+
+def _text(value):
+    """A value of a file as it would be given on the command line."""
+    return value if isinstance(value, str) else repr(value)
+
+
+def swept(text):
+    """(name, texts) of ``NAME=V1,V2``; commas in brackets and quotes do not part values."""
+    name, given, rest = text.partition("=")
+    if not given or not name.strip():
+        raise guard.ParameterError(f"--sweep must be NAME=VALUE,VALUE,…, got {text!r}")
+    parts, depth, quote = [""], 0, ""
+    for letter in rest:
+        if quote or letter in "'\"":
+            quote = "" if letter == quote else quote or letter
+        else:
+            depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    values = [p.strip() for p in parts]
+    if "" in values:
+        raise guard.ParameterError(f"--sweep {name} must have a value on each side of a comma, got {rest!r}")
+    if len(set(values)) < len(values):
+        raise guard.ParameterError(f"--sweep {name} must name each value once, got {rest!r}")
+    return name.strip(), values
+
+
+def read(path):
+    """The study in a file; an unknown entry, or one of another type, is refused with what may stand there."""
+    try:
+        content = yaml.safe_load(read_text(Path(path)))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise guard.ParameterError(f"--study must be a study's YAML file: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise guard.ParameterError(f"--study must hold entries of {', '.join(_KEYS)}, {path} holds none")
+    for key in content:
+        if key not in _KEYS:
+            raise guard.ParameterError(guard.unknown(str(key), _KEYS, where=str(path), what="entry"))
+    notebooks = content.get("notebooks") or []
+    notebooks = [notebooks] if isinstance(notebooks, str) else notebooks
+    parameters, sweep = content.get("parameters") or {}, content.get("sweep") or {}
+    if not isinstance(notebooks, list) or not all(isinstance(n, str) for n in notebooks):
+        raise guard.ParameterError(f"{path}: notebooks must be a list of names, got {notebooks!r}")
+    for name, table in (("parameters", parameters), ("sweep", sweep)):
+        if not isinstance(table, dict) or not all(isinstance(n, str) for n in table):
+            raise guard.ParameterError(f"{path}: {name} must hold 'parameter: value' pairs, got {table!r}")
+    for name, values in sweep.items():
+        if not isinstance(values, list) or not values:
+            raise guard.ParameterError(f"{path}: sweep of {name} must be a list of at least one value, got {values!r}")
+    return Study(
+        notebooks=tuple(notebooks),
+        preset=str(content.get("preset", "laptop")),
+        parameters={n: _text(v) for n, v in parameters.items()},
+        sweep={n: [_text(v) for v in values] for n, values in sweep.items()},
+        title=str(content.get("title", "")),
+    )
+
+
+def write(study, out):
+    """Leave the study's own file in its folder, and the page that compares its combinations; returns the page or None.
+
+    What has no results (yet) is named in the page.
+    """
+    write_text(Path(out) / FILE, study.text())
+    if not study.sweep:
+        return None
+    results = {}
+    for values, folder in study.folders(out):
+        shown = ", ".join(f"{n} = {v}" for n, v in values.items())
+        results[shown] = {name: f for (name, preset), f in record.find(folder).items() if preset == study.preset}
+    names = sorted({name for found in results.values() for name in found})
+    rows, text = [], [f"# {study.title or 'Comparison: ' + ', '.join(study.sweep)}", ""]
+    again = f"`./run_all.sh --study {_from_here(Path(out) / FILE)}`"
+    text += [f"Preset {study.preset}. To run it again: {again}. All verdicts: [{VERDICTS}]({VERDICTS}).", ""]
+    for name in names:
+        read_ = {shown: record.read(found[name]) for shown, found in results.items() if name in found}
+        text += [f"## {name}", "", _verdicts(name, read_, rows), ""]
+        text += _together(study, Path(out), name)
+        text += _pictures(out, name, results, read_)
+        if missing := [shown for shown in results if shown not in read_]:
+            text += [f"No results of {'; '.join(missing)}.", ""]
+    write_text(Path(out) / PAGE, "\n".join(text))
+    head = ("notebook", "setting", "item", "got", "spread", "verdict", "note")
+    write_text(Path(out) / VERDICTS, rows_to_csv([dict(zip(head, row)) for row in rows]))
+    return Path(out) / PAGE
+
+
+def _together(study, out, name):
+    """Write the rows of all combinations of a notebook into one table, the swept values first; a line that says so."""
+    rows = []
+    for values, folder in study.folders(out):
+        path = folder / name / study.preset / ROWS
+        if path.is_file():
+            own = {n: _value(v) for n, v in values.items()}
+            rows += [{**own, **row} for row in csv_to_rows(read_text(path))]
+    if not rows:
+        return []
+    target = f"{name.replace('/', '.')}.{ROWS}"
+    write_text(out / target, rows_to_csv(rows))
+    return [f"Rows of all combinations: [{target}]({target}).", ""]
+
+
+def _from_here(path):
+    """The path as it would be typed in the checkout."""
+    return path.relative_to(repository()) if path.is_relative_to(repository()) else path
+
+
+def _verdicts(name, results, rows):
+    """What each setting got for each item, as a table; ``rows`` gets the same, longer."""
+    judged = {shown: {c["id"]: c for c in result["claims"]} for shown, result in results.items()}
+    items = list(dict.fromkeys(i for found in judged.values() for i in found))
+    lines = []
+    for item in items:
+        line = [next(found[item]["where"] for found in judged.values() if item in found)]
+        for shown, found in judged.items():
+            claim = found.get(item)
+            if claim is None:
+                line.append("")
+                continue
+            rows.append([name, shown, item, claim["got"], claim.get("spread"), claim["verdict"], claim["note"]])
+            got = tables.show(claim["got"])
+            line.append(f"{got} ({claim['verdict']})" if got else claim["verdict"])
+        lines.append(line)
+    return tables.table(["item", *judged], lines) if lines else "This notebook judges no numbered item."
+
+
+def _pictures(out, name, results, read_):
+    """Each figure of a notebook, once for each setting, and links to the notebooks."""
+    folders = {shown: found[name].relative_to(out).as_posix() for shown, found in results.items() if name in found}
+    links = [f"[{shown}]({folder}/notebook.ipynb)" for shown, folder in folders.items()]
+    figures = list(dict.fromkeys(f for r in read_.values() for f in sorted(r["files"]) if f.endswith(".png")))
+    text = [f"Notebooks: {', '.join(links)}.", ""]
+    for figure in figures:
+        held = {shown: folder for shown, folder in folders.items() if figure in read_[shown]["files"]}
+        text += [f"### {figure.removesuffix('.png').replace('_', ' ')}", ""]
+        text += [tables.table(list(held), [[f"![{shown}]({folder}/{figure})" for shown, folder in held.items()]]), ""]
+    return text

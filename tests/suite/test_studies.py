@@ -1,0 +1,108 @@
+"""Studies: sweeps, their files, their folders, and the page that compares."""
+
+import pytest
+import yaml
+
+from privrob.suite import cli, files, guard, studies
+from privrob.suite.studies import Study
+
+ONE, TWO = "dplearn/sec1_toy", "dplearn/sec2_toy"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("sigma=0.8,1.1", ("sigma", ["0.8", "1.1"])),
+        ("rates=[0, 0.3],[0.1]", ("rates", ["[0, 0.3]", "[0.1]"])),
+        ("kinds={'a': [1, 2]},{}", ("kinds", ["{'a': [1, 2]}", "{}"])),
+        ("name='x, y',z", ("name", ["'x, y'", "z"])),
+        ("name=a=b", ("name", ["a=b"])),
+    ],
+)
+def test_values_are_parted_at_commas_outside_of_brackets_and_quotes(text, want):
+    assert studies.swept(text) == want
+
+
+def test_a_study_is_every_combination_each_with_a_folder_of_its_own(tmp_path):
+    study = Study((ONE,), "smoke", {"names": "['x y', 'z']"}, {"scale": ["1.0", "3.0"], "seed": ["0", "1"]})
+    assert study.settings() == [{"scale": s, "seed": n} for s in ("1.0", "3.0") for n in ("0", "1")]
+    names = [folder.name for _, folder in study.folders(tmp_path)]
+    assert names == ["scale=1.0_seed=0", "scale=1.0_seed=1", "scale=3.0_seed=0", "scale=3.0_seed=1"]
+    assert Study((ONE,)).folders(tmp_path) == [({}, tmp_path)]
+
+
+def test_a_value_that_is_no_plain_word_gives_a_short_name_and_another_value_another():
+    name, other = studies.words({"names": "['x y', 'z']"}), studies.words({"names": "['x-y', 'z']"})
+    assert name.startswith("names.")
+    assert len(name) == len("names.") + 6
+    assert name != other
+    assert studies.words({"delta": "1e-6", "scale": "2"}) == "delta=1e-6_scale=2"
+    assert "/" not in studies.words({"name": "../../x"})
+
+
+def test_a_study_reads_back_from_its_file_as_it_was(tmp_path):
+    study = Study((ONE, TWO), "smoke", {"delta": "1e-6", "loud": "true", "names": '["a, b"]'}, {"scale": ["1", "2.5"]})
+    (tmp_path / "mine.yaml").write_text(study.text(), encoding="utf-8")
+    assert studies.read(tmp_path / "mine.yaml") == study
+    plain = {"notebooks": ONE, "parameters": {"loud": True, "names": ["a", "b"]}, "sweep": {"scale": [1, 2.5]}}
+    (tmp_path / "by_hand.yaml").write_text(yaml.safe_dump(plain), encoding="utf-8")
+    read = studies.read(tmp_path / "by_hand.yaml")
+    assert read.notebooks == (ONE,)
+    assert read.preset == "laptop"
+    assert read.parameters == {"loud": "True", "names": "['a', 'b']"}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"notebook": ONE}, "no entry 'notebook'; did you mean 'notebooks'?"),
+        ({"notebooks": [1]}, "notebooks must be a list of names"),
+        ({"parameters": [1]}, "parameters must hold 'parameter: value' pairs"),
+        ({"sweep": {"scale": 1}}, "sweep of scale must be a list of at least one value, got 1"),
+        ({"sweep": {"scale": []}}, "sweep of scale must be a list of at least one value"),
+        ([1], "--study must hold entries of"),
+    ],
+)
+def test_a_wrong_file_is_refused_naming_the_entry(tmp_path, content, words):
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    with pytest.raises(guard.ParameterError, match="(?s)" + words.replace("?", "[?]")):
+        studies.read(tmp_path / "study.yaml")
+
+
+def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house, capsys, monkeypatch):
+    monkeypatch.chdir(house.root)
+    status, told = house.run("sec1_toy", "--preset", "smoke", "--sweep", "scale=2.0,3.0", "--sweep", "seed=0")
+    assert status == 0, told
+    out = house.root / "studies" / "scale=2.0,3.0_seed=0"
+    assert f"Read on: {out.relative_to(house.root)}/COMPARISON.md" in told
+    page = (out / "COMPARISON.md").read_text(encoding="utf-8")
+    assert "| item | scale = 2.0, seed = 0 | scale = 3.0, seed = 0 |" in page
+    assert "| Toy | 2 (trend) | 3 (trend) |" in page
+    for folder in ("scale=2.0_seed=0", "scale=3.0_seed=0"):
+        assert f"{folder}/{ONE}/smoke/draws.png" in page
+        assert (out / folder / ONE / "smoke" / "draws.png").is_file()
+        assert not (out / folder / ".cells").exists(), "cells are shared between the combinations"
+    rows = files.csv_to_rows((out / "dplearn.sec1_toy.rows.csv").read_text(encoding="utf-8"))
+    assert {r["scale"] for r in rows} == {2.0, 3.0}
+    assert len(rows) == 6  # three cells each
+    assert len(files.csv_to_rows((out / "verdicts.csv").read_text(encoding="utf-8"))) == 4
+    assert not (house.results / ONE).exists(), "a study leaves the reference results alone"
+
+    status, told = house.run("--study", out / "study.yaml")
+    assert status == 0
+    assert told.count("up to date") == 4  # each notebook twice: as it comes, and in the closing table
+    assert cli.main(["status", "--no-env", "--study", str(out / "study.yaml")]) == 0
+    told = capsys.readouterr().out
+    assert told.count("done") == 2
+    assert "scale = 3.0" in told
+
+
+def test_a_notebook_without_the_swept_parameter_is_left_out(house, monkeypatch, capsys):
+    from house import small
+
+    house.add("dplearn/sec3_other", small("dplearn/sec3_other", "print(scale)"), claims=[])
+    monkeypatch.chdir(house.root)
+    assert cli.main(["--dry-run", "--sweep", "num_cells=2,3"]) == 0
+    told = capsys.readouterr().out
+    assert "dplearn/sec3_other is left out" in told
+    assert told.count("dplearn/sec1_toy") == 2
