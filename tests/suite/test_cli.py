@@ -91,7 +91,6 @@ def refused(call, *arguments):
         (["--study", "nowhere.yaml"], "--study must be a study's YAML file"),
         (["--study", "a file"], "--study must hold entries of title, notebooks, preset, parameters, sweep"),
         (["--study", "nowhere.yaml", "sec1_toy"], "--study holds its own notebooks and values, got names beside it"),
-        (["--study", "nowhere.yaml", "--preset", "smoke"], "--study holds its own preset"),
     ],
 )
 def test_a_wrong_call_is_refused_in_seconds_with_the_way_out(call, arguments, words):

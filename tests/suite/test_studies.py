@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from house import ROOT
 from privrob.suite import cli, files, guard, studies
 from privrob.suite.studies import Study
 
@@ -106,3 +107,11 @@ def test_a_notebook_without_the_swept_parameter_is_left_out(house, monkeypatch, 
     told = capsys.readouterr().out
     assert "dplearn/sec3_other is left out" in told
     assert told.count("dplearn/sec1_toy") == 2
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "notebooks" / "studies").glob("*.yaml")), ids=lambda f: f.stem)
+def test_a_worked_study_can_be_run_as_it_stands(file, capsys, monkeypatch):
+    monkeypatch.setenv("PRIVROB_ROOT", str(ROOT))
+    assert studies.read(file).title
+    assert cli.main(["--study", str(file), "--dry-run"]) == 0
+    assert "run   " in capsys.readouterr().out

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from privrob.suite.files import Locked, NoSpace
@@ -103,9 +104,8 @@ def _study(arguments):
         for given, name in ((arguments.notebooks, "names"), (arguments.overrides, "-p"), (arguments.sweep, "--sweep")):
             if given:
                 raise Refused(f"--study holds its own notebooks and values, got {name} beside it; change the file")
-        if arguments.preset is not None:
-            raise Refused("--study holds its own preset, got --preset beside it; change the file")
         study = studies.read(arguments.study)
+        study = replace(study, preset=arguments.preset or study.preset)
         path = Path(arguments.study).expanduser().resolve()
         default = path.parent if path.name == studies.FILE else home / "studies" / path.stem
     else:
