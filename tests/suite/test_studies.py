@@ -89,6 +89,9 @@ def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house,
     assert len(files.csv_to_rows((out / "verdicts.csv").read_text(encoding="utf-8"))) == 4
     assert not (house.results / ONE).exists(), "a study leaves the reference results alone"
 
+    kept = (out / "scale=3.0_seed=0" / ONE / "smoke" / "notebook.ipynb").read_text(encoding="utf-8")
+    assert "Another run than the text describes.** Preset `smoke`; changed: `scale = 3.0`, `num_cells = 3`" in kept
+
     status, told = house.run("--study", out / "study.yaml")
     assert status == 0
     assert told.count("up to date") == 4  # each notebook twice: as it comes, and in the closing table

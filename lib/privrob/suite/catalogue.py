@@ -16,6 +16,7 @@ from privrob.suite.session import library_hash, notebook_hash
 from privrob.suite.sources import repository
 
 LIMIT = "_minutes"  # entry of a preset: the time limit for one notebook
+TOLD = "laptop"  # the preset whose results a notebook's sentences are about
 
 
 def names():
@@ -87,6 +88,7 @@ class Plan:
     out: Path
     minutes: float
     cells: Path | None = None  # where its cells are kept, when not in out
+    unlike: dict | None = None  # what differs from the run that the notebook's sentences are about
 
     @property
     def name(self):
@@ -174,6 +176,9 @@ def plans(patterns, *, preset, out, overrides=(), cells=None):
             else:
                 notices.append(f"{source.name} has no parameter {name!r}; it runs without that change.")
         changes = {k: v for k, v in values.items() if digest(v) != digest(source.defaults[k])}
+        told = guard.check(source, (table.get(TOLD) or {}).get(source.name) or {})
+        here, there = source.defaults | values, source.defaults | told
+        unlike = {k: v for k, v in here.items() if digest(v) != digest(there[k])}
         minutes = float((table[preset] or {}).get(LIMIT, 24 * 60))
-        result.append(Plan(source, preset, changes, Path(out), minutes, cells))
+        result.append(Plan(source, preset, changes, Path(out), minutes, cells, unlike))
     return result, notices

@@ -60,9 +60,14 @@ def check(folder, source, *, changes, token, inputs):
     return node, result
 
 
-def tidy(node):
-    """The executed notebook as it is kept: the same bytes for the same outputs (no times, no names of this machine)."""
+def tidy(node, note=""):
+    """The executed notebook as it is kept: the same bytes for the same outputs (no times, no names of this machine).
+
+    Args: note — Markdown that is put below the title.
+    """
     node = copy.deepcopy(node)
+    if note:
+        node.cells.insert(1, nbformat.v4.new_markdown_cell(note))
     node.metadata = nbformat.from_dict({k: v for k, v in node.metadata.items() if k in ("privrob", "language_info")})
     node.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
     node.metadata.get("language_info", {}).pop("version", None)
@@ -76,6 +81,18 @@ def tidy(node):
                 if output.output_type == "stream":
                     output["text"] = _nameless(output["text"])
     return node
+
+
+def note(plan):
+    """What a reader must know of a run that is not the one the notebook's sentences are about; else an empty text."""
+    if not plan.unlike:
+        return ""
+    changed = [f"`{name} = {value!r}`" for name, value in plan.unlike.items()]
+    changed = [text if len(text) <= 120 else f"{text[:117]}…`" for text in changed]
+    return (
+        f"> **Another run than the text describes.** Preset `{plan.preset}`; changed: {', '.join(changed)}. Numbers, "
+        "tables and figures below are of this run; sentences are about the reference results."
+    )
 
 
 def _nameless(text):

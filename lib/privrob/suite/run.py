@@ -228,7 +228,7 @@ def finish(plan, folder, status, seconds):
             node, result = evidence.check(
                 folder, plan.source, changes=plan.changes, token=job["token"], inputs=job["inputs"]
             )
-            put_in_place(evidence.tidy(node), folder, plan)
+            put_in_place(evidence.tidy(node, evidence.note(plan)), folder, plan)
             surprises = [c["id"] for c in result["claims"] if c["surprise"]]
             if surprises:
                 return Ended(plan.name, "surprise", f"verdict not as expected: {', '.join(surprises)}", seconds)
