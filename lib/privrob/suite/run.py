@@ -111,6 +111,7 @@ def environment(job, folder):
         "PYTHONPATH": path,
         "PYTHONUTF8": "1",
         "PYTHONHASHSEED": "0",
+        "PYTHONWARNINGS": env.get("PYTHONWARNINGS", "ignore:IProgress not found"),  # tqdm's, of no use in a kernel here
         "PYTHONUNBUFFERED": "1",
         "JUPYTER_PATH": str(runtime),
         "JUPYTER_CONFIG_DIR": str(runtime / "config"),
