@@ -135,7 +135,9 @@ def epsilon_of_sums(budget, *, num_maps=1):
     """ε that the noisy *sums* of the reconstruction's coefficients are worth: (2D + maps · β)ε₁/Δ_R.
 
     Every input's sum has noise Δ_R/ε₁ (Equation 16) and moves by 2 at most; so has every half hidden neuron's
-    (Equation 17), which moves by 1. Independent noise on each map; h in [−1, 1].
+    (Equation 17), which moves by 1. Independent noise on each map; h in [−1, 1] and of clean inputs, as Appendix G
+    counts it. Where h̄ is computed from x̄, as the algorithms do, it is post-processing with more noise and costs
+    nothing: ``budget.honest_epsilon_sum`` is all.
 
     Paper: stobatch, Appendix G, Result 1, where one map stands for all.
     Args: budget — :class:`privrob.accounting.functional_budget.Budget`;  num_maps — feature maps published together.

@@ -38,16 +38,20 @@ def reconstruction_objective(inputs, hidden_noise, theta):
     return float((((0.5 - inputs) @ theta) * (inputs @ theta + hidden_noise)).sum())
 
 
+def label_slopes(hidden, labels, weights, output):
+    """g = Σ_k (1/2 − y_k + h_π·W_k/4)W_k of every record, (m, |h_π|): slopes of the truncated loss by h_π = V h̄."""
+    hidden, labels = checks.array("hidden", hidden, ndim=2), checks.array("labels", labels, ndim=2)
+    return (0.5 - labels + (hidden @ weights.T) @ output / 4) @ output.T
+
+
 def label_gradient(hidden, labels, weights, output):
     """Σ gᵢh̄ᵢᵀ/m, (|h_π|, β): the gradient of the truncated loss by the layer *below* the last, which the noise χ₃ on
-    labels doesn't reach. h_π = V h̄ and g = Σ_k (1/2 − y_k + h_π·W_k/4)W_k.
+    labels doesn't reach; g is :func:`label_slopes`.
 
     Paper: stobatch, Section 3.2 and Theorem 3.
     Args: hidden — h̄, (m, β);  labels — one-hot, (m, K);  weights — V, (|h_π|, β);  output — W, (|h_π|, K).
     """
-    hidden, labels = checks.array("hidden", hidden, ndim=2), checks.array("labels", labels, ndim=2)
-    slopes = 0.5 - labels + (hidden @ weights.T) @ output / 4
-    return (slopes @ output.T).T @ hidden / len(hidden)
+    return label_slopes(hidden, labels, weights, output).T @ checks.array("hidden", hidden, ndim=2) / len(hidden)
 
 
 def centred(left, right):
