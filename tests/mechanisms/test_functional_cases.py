@@ -55,6 +55,17 @@ def test_joint_probabilities_factorise_only_for_noise_of_their_own():
         assert np.allclose(joint, np.outer(*marginal), atol=1e-15) is not shared
 
 
+@pytest.mark.paper("stobatch", "Definition 1")
+def test_the_largest_loss_bounds_every_set_of_outcomes_and_no_less_will_do():
+    here, there = (fc.two_outputs(x, 0, shared=False, scale=1.5, reach=3) for x in (1, -1))
+    epsilon, rng = fc.largest_loss(here, there), np.random.default_rng(6)
+    p, q = np.exp(here).ravel(), np.exp(there).ravel()
+    for chosen in rng.random((500, p.size)) < 0.3:
+        assert p[chosen].sum() <= math.exp(epsilon) * q[chosen].sum() * (1 + 1e-12)
+    best = np.argmax(p / q)
+    assert p[best] > math.exp(epsilon - 1e-9) * q[best]
+
+
 def test_losses_of_records_on_a_lattice():
     scale = 2.0
     pair = {s: [fc.two_outputs(x, 0, shared=s, scale=scale) for x in (1, -1)] for s in (True, False)}

@@ -1,5 +1,7 @@
 """Gradients on records that share their noise: gradients against differences, what is left against exact ranks."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import optimize
@@ -39,6 +41,37 @@ def test_equation_19_is_the_gradient_only_if_hidden_units_are_held_fixed():
     moving = optimize._numdiff.approx_derivative(objective, flat, **how)
     assert full.ravel() == pytest.approx(moving, rel=1e-5, abs=1e-5)
     assert np.abs(printed - full).max() > 1
+
+
+@pytest.mark.paper("stobatch", "Equation 20")
+@pytest.mark.paper("stobatch", "Equation 21")
+def test_equation_21_takes_the_gradient_apart():
+    step, images, rng = toy(7)
+    inputs, noise = step.perturbed(images, rng=rng)
+    clean = fg.reconstruction_gradient(inputs, step.hidden(inputs, 0.0))
+    chi, total = len(inputs) * noise[0] / 2, inputs.sum(axis=0)  # χ₂
+    parts = clean + chi - 2 * np.outer(total, chi) / len(inputs)
+    assert parts == pytest.approx(step.reconstruction(inputs, noise), rel=1e-12)
+
+
+@pytest.mark.paper("stobatch", "Equation 22")
+def test_three_beta_is_for_clean_values_only():
+    def term(record):  # of one input j: h(1/2 − x_j), two neurons
+        return fg.reconstruction_gradient(record[None, :1], record[None, 1:])
+
+    clean = [np.array(p) for p in itertools.product((-1.0, 1.0), repeat=3)]
+    assert fm.widest_change(term, clean) == 3 * 2
+    assert fm.widest_change(term, [p + [5.0, 0.0, 0.0] for p in clean]) > 3 * 2
+
+
+@pytest.mark.paper("stobatch", "Equation 31")
+def test_equation_31_parts_the_signs_from_the_records():
+    step, images, rng = toy(8)
+    inputs, noise = step.perturbed(images, rng=rng)
+    attacked, _ = step.fgsm(inputs, noise, radius=0.4)
+    shown = step.hidden(attacked, noise) @ step.theta.T
+    whole = fg.reconstruction_objective(attacked, noise, step.theta)
+    assert whole == pytest.approx(((0.5 - inputs) * shown).sum() - ((attacked - inputs) * shown).sum(), rel=1e-10)
 
 
 @pytest.mark.paper("stobatch", "Theorem 3")
@@ -86,6 +119,7 @@ def test_adversarial_examples_with_one_prediction_leave_it_as_it_is():
     assert fg.beyond_rank(step.reconstruction(attacked, noise) - step.without_noise(images), 1) < 1e-12
 
 
+@pytest.mark.paper("stobatch", "Equation 7")
 def test_fgsm_moves_against_the_prediction():
     step, images, rng = toy(5)
     inputs, noise = step.perturbed(images, rng=rng)
