@@ -61,7 +61,7 @@ def test_three_beta_is_for_clean_values_only():
 
     clean = [np.array(p) for p in itertools.product((-1.0, 1.0), repeat=3)]
     assert fm.widest_change(term, clean) == 3 * 2
-    assert fm.widest_change(term, [p + [5.0, 0.0, 0.0] for p in clean]) > 3 * 2
+    assert fm.widest_change(term, [np.add(p, (5.0, 0.0, 0.0)) for p in clean]) > 3 * 2
 
 
 @pytest.mark.paper("stobatch", "Equation 31")
