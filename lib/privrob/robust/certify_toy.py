@@ -239,7 +239,7 @@ def composition_gain(input_scores, hidden_scores, *, input_rate, hidden_rate):
     found = []
     for scores, rate in ((input_scores, input_rate), (hidden_scores, hidden_rate), (both, input_rate + hidden_rate)):
         order = np.argsort(scores, axis=1)
-        best, second = (np.take_along_axis(scores, order[:, i : i + 1], 1)[:, 0] for i in (-1, -2))
+        best, second = (np.take_along_axis(scores, order[:, [i]], 1)[:, 0] for i in (-1, -2))
         found.append((certify.largest_epsilon(best, second) / rate, order[:, -1], order[:, -2]))
     (by_input, win, second), (by_hidden, win_hidden, second_hidden), (composed, _, _) = found
     with np.errstate(divide="ignore", invalid="ignore"):
