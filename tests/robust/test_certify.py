@@ -392,10 +392,18 @@ def test_toy_draws_follow_its_exact_scores():
     want = toy.scores(image.mean(), place="input")[0]
     got = toy.draws(image, num_draws=40_000, rng=rng())[0, :, 0].mean()
     assert abs(got - want) < 5 * math.sqrt(want * (1 - want) / 40_000)
-    hidden = 40 * image.mean()  # Δ_h · mean
-    noise = rng("hidden").laplace(scale=0.8, size=(40_000, 3)).sum(1)
-    want = toy.scores(image.mean(), place="hidden")[0]
-    assert abs((hidden + noise > 0).mean() - want) < 5 * math.sqrt(want * (1 - want) / 40_000)
+    for place in ("hidden", "both"):
+        want = toy.scores(image.mean(), place=place)
+        got = toy.draws(image, num_draws=40_000, rng=rng("hidden"), place=place)[0].mean(0)
+        assert (abs(got - want) < 5 * np.sqrt(want * (1 - want) / 40_000)).all()
+
+
+def test_a_tie_is_no_vote():
+    scores = np.zeros((1, 10, 2))
+    scores[0, :4, 1] = 1
+    found = certify.class_bounds(scores, bound="clopper_pearson")
+    assert found.label[0] == 1
+    assert found.lower[0] < 0.4 < found.upper[0]  # six draws for nobody
 
 
 def test_probability_of_a_certificate_against_draws():

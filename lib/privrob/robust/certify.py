@@ -118,9 +118,9 @@ def _scores(scores):
 
 
 def _votes(scores):
-    votes = np.zeros_like(scores)
-    np.put_along_axis(votes, scores.argmax(2)[:, :, None], 1.0, axis=2)
-    return votes
+    """1 for the class with the highest score, 0 for all others; a tie is no vote."""
+    highest = scores == scores.max(2, keepdims=True)
+    return (highest & (highest.sum(2, keepdims=True) == 1)).astype(np.float64)
 
 
 def _one_side(scores, share, bound):

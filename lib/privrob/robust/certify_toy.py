@@ -110,11 +110,12 @@ def expected_scores(mechanisms, values, x):
 def worst_case(mechanisms, values, *, x, radius, epsilon, delta=0.0, num_points=81):
     """One scoring function under all changes of x by at most ``radius`` (a grid with both ends).
 
-    Returns: dict — ``excess`` of E f_k(x) over e^ε E f_k(x + a) + δ, at most 0 if Lemma 1 (Lemma 5) holds;
-    ``ratio`` the largest E f_k(x)/E f_k(x + a) over e^ε; ``certified`` whether Equation 4 (12) holds at x with exact
-    expectations; ``kept`` whether the label stays.
+    Returns: dict — ``excess`` of E f_k(x) over e^ε E f_k(x + a) + δ, and the same from x + a to x, at most 0 if Lemma 1
+    (Lemma 5) holds; ``ratio`` the largest E f_k(x)/E f_k(x + a) over e^ε; ``certified`` whether Equation 4 (12) holds
+    at x with exact expectations; ``margin`` the smallest lead of x's class (Equation 2); ``kept`` whether its label
+    stays.
     """
-    shifts = radius * np.linspace(-1, 1, num_points)
+    shifts, factor = radius * np.linspace(-1, 1, num_points), math.exp(epsilon)
     here = expected_scores(mechanisms, values, np.asarray(x))
     there = expected_scores(mechanisms, values, x + shifts)
     label = int(here.argmax())
@@ -122,9 +123,10 @@ def worst_case(mechanisms, values, *, x, radius, epsilon, delta=0.0, num_points=
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.nanmax(np.where(there > 0, here / there, np.where(here > 0, np.inf, np.nan)))
     return {
-        "excess": float((here - math.exp(epsilon) * there - delta).max()),
-        "ratio": float(ratio / math.exp(epsilon)),
-        "certified": bool(here[label] > math.exp(2 * epsilon) * others + (1 + math.exp(epsilon)) * delta),
+        "excess": float(max((here - factor * there).max(), (there - factor * here).max()) - delta),
+        "ratio": float(ratio / factor),
+        "certified": bool(here[label] > factor**2 * others + (1 + factor) * delta),
+        "margin": float((there[:, label] - np.delete(there, label, axis=1).max(1)).min()),
         "kept": bool((there.argmax(-1) == label).all()),
     }
 
@@ -209,13 +211,20 @@ class Mean:
         layers = self.layers if place == "both" else self.layers.only(place)
         return certify.certified_radii(epsilon, layers=layers, kind=kind, release=release)[1]
 
-    def draws(self, image, *, num_draws, rng):
-        """Scores of actual draws of the input's noise: (1, num_draws, 2), hard."""
-        image = checks.array("image", image, ndim=1)
-        scale = self.layers.input_scale / self.layers.psi
-        noise = rng.laplace(scale=scale, size=(num_draws, image.size))
-        first = ((image + noise).mean(1) > 0).astype(np.float64)
-        return np.stack([first, 1 - first], axis=-1)[None]
+    def draws(self, image, *, num_draws, rng, place="input"):
+        """Scores of actual draws of the noise, (1, num_draws, 2): 0 or 1; for both layers their product."""
+        image, layers = checks.array("image", image, ndim=1), self.layers
+        if image.size != self.num_inputs:
+            raise ValueError(f"image must hold {self.num_inputs} pixels, got {image.size}")
+        found = []
+        if checks.choice("place", place, ("input", "hidden", "both")) != "hidden":
+            noise = rng.laplace(scale=layers.input_scale / layers.psi, size=(num_draws, image.size))
+            found.append((image + noise).sum(1))
+        if place != "input":
+            noise = rng.laplace(scale=layers.hidden_scale / layers.psi, size=(num_draws, self.num_hidden))
+            found.append(layers.hidden_sensitivity * image.mean() + noise.sum(1))
+        scores = [np.stack([one > 0, one <= 0], axis=-1)[None].astype(np.float64) for one in found]
+        return certify.product(*scores)
 
 
 def issue_prob(score, *, num_draws, attack_radius, layers, kind, release=None, failure_prob=0.05):
