@@ -428,3 +428,13 @@ def test_composition_gains_only_with_different_runners_up():
     two, same = certify_toy.composition_gain(first[:, :2], second[:, :2], input_rate=2.0, hidden_rate=3.0)
     assert same.mean() < 1
     assert (two[same] <= 1 + 1e-9).all()
+
+
+@pytest.mark.paper("stobatch", "Section 3.4 (Hoeffding)")
+@pytest.mark.parametrize("bound", certify.BOUNDS)
+def test_exact_failure_probability_of_the_joint_bounds(bound):
+    probs = [
+        certify_toy.failure_prob_of_bounds(p, num_draws=40, bound=bound, failure_prob=0.2)
+        for p in np.linspace(0.02, 0.98, 33)
+    ]
+    assert 0 < max(probs) <= 0.2

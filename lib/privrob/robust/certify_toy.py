@@ -192,7 +192,9 @@ class Mean:
         else:
             shift, terms = layers.hidden_sensitivity * psi / layers.hidden_scale, self.num_hidden
         moved = np.asarray(mean, dtype=np.float64) * shift
-        return np.stack([laplace_sum_tail(sign * moved, num_terms=terms) for sign in (-1, 1)], axis=-1)
+        tail = laplace_sum_tail(np.abs(moved), num_terms=terms)  # of the less likely class
+        pair = np.stack([1 - tail, tail], axis=-1)
+        return np.where(moved[..., None] >= 0, pair, pair[..., ::-1])
 
     def scores(self, mean, *, place="both"):
         """E f of class 0 and of class 1, (..., 2): of one layer, or of the product of both."""
@@ -236,6 +238,16 @@ def issue_prob(score, *, num_draws, attack_radius, layers, kind, release=None, f
     size = certify.robustness_size(epsilon, layers=layers, attack_radii=radii, kind=kind, release=release)
     first = int(np.argmax((size > radii)[:, 0])) if (size > radii).any() else num_draws + 1
     return float(binom.sf(first - 1, num_draws, score))
+
+
+def failure_prob_of_bounds(score, *, num_draws, bound, failure_prob, split="joint"):
+    """Exact probability that :func:`certify.class_bounds` of two-class 0/1 scores is wrong, summed over all counts."""
+    n = checks.integer("num_draws", num_draws, low=1, high=3000)
+    first = (np.arange(n) < np.arange(n + 1)[:, None]).astype(np.float64)
+    found = certify.class_bounds(np.stack([first, 1 - first], -1), bound=bound, failure_prob=failure_prob, split=split)
+    won = np.where(found.label == 0, score, 1 - score)
+    wrong = (found.lower > won) | (found.upper < 1 - won)
+    return float(binom.pmf(np.arange(n + 1), n, score)[wrong].sum())
 
 
 def composition_gain(input_scores, hidden_scores, *, input_rate, hidden_rate):
