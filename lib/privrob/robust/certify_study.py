@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
 from privrob import checks
@@ -56,23 +59,27 @@ def caps(dataset, epsilon, *, theta_norms, failure_prob):
 
 
 def norm_needed(dataset, epsilon, *, attack_radius, failure_prob):
-    """The ‖θ₁‖ in γ from which Equation 13 could certify that radius (on a grid, three digits), input's noise alone."""
+    """The ‖θ₁‖ in γ from which Equation 13 can certify that radius, with the input's noise alone: b must be μ²D/ε_r.
+
+    The larger the norm, the smaller ε₁ of a given total, and b is linear in the norm. Negative: any norm will do.
+    """
     found = functional_budget.configuration(dataset)
     how = {"num_classes": found.num_classes, "failure_prob": failure_prob}
     most = certify.cap(found.num_draws, split="separate", **how)
-    for norm in np.geomspace(0.1, 1e5, 6001):
-        layers = layers_of(dataset, epsilon, theta_norm=norm, hidden=False)
-        if certify.certified_radii(most, layers=layers, kind="as_printed")[1] > attack_radius:
-            return float(norm)
-    return np.inf
+    first, second = (layers_of(dataset, epsilon, theta_norm=norm).input_scale for norm in (1.0, 2.0))
+    wanted = attack_radius**2 * math.prod(found.in_shape) / most
+    return 1 + (wanted - first) / (second - first)
 
 
-def true_and_certified(dataset, epsilon, *, means, failure_prob):
+def true_and_certified(dataset, epsilon, *, means, failure_prob, psi=None):
     """Certified radii of toy images from exact expectations, below the cap that the printed number of draws sets.
 
+    Args: means — mean pixels, shape (n,);  psi — None: the printed one; 1 leaves the mistake in the units alone.
     Returns: rows; the true radius of an image is its mean pixel.
     """
     toy, rows = toy_of(dataset, epsilon), []
+    if psi is not None:
+        toy = replace(toy, layers=replace(toy.layers, psi=psi))
     found = functional_budget.configuration(dataset)
     most = certify.cap(found.num_draws, num_classes=2, failure_prob=failure_prob)
     scores = {place: toy.layer_scores(means, place=place) for place in ("input", "hidden")}
