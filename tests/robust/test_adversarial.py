@@ -175,13 +175,15 @@ def test_one_zero_gradient_neither_gives_nan_nor_freezes_an_example(kind):
         np.testing.assert_allclose(found[1].numpy(), [0.4, 0.4] if kind == "mim" else [0.3, 0.3], atol=1e-15)
 
 
-def test_tiny_and_huge_gradients_are_normalised():
-    """In float32 the mean of denormal gradients is 0, and that of huge ones infinite."""
-    for size in (1e-44, 1e38):
-        x = torch.zeros(1, 4)
-        model = scripted([[size, size, 0, 0], [-size, size, 0, 0]])
-        found = attack(model, x, torch.tensor([0]), kind="mim", radius=0.2, num_steps=2, decay=0.5)
-        np.testing.assert_allclose(found.numpy(), [[0.0, 0.2, 0.0, 0.0]], atol=1e-7)
+@pytest.mark.parametrize(("size", "share"), [(1e-44, 0.001), (1e38, 1.0)])
+def test_tiny_and_huge_gradients_are_normalised(size, share):
+    """In float32 the mean of a few denormal gradients among many is 0, and that of huge ones infinite."""
+    first = np.where(np.arange(4000) < 4000 * share, size, 0.0)
+    second = np.where(np.arange(4000) % 2, first, -first)
+    x = torch.zeros(1, 4000)
+    found = attack(scripted([first, second]), x, torch.tensor([0]), kind="mim", radius=0.2, num_steps=2, decay=0.5)
+    want = np.where(first == 0, 0.0, np.where(np.arange(4000) % 2, 0.2, 0.0))  # odd: up twice; even: up and down
+    np.testing.assert_allclose(found.numpy()[0], want, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["fgsm", "ifgsm", "mim"])
@@ -193,6 +195,7 @@ def test_an_example_does_not_depend_on_its_neighbours(kind):
 
 
 @pytest.mark.paper("stobatch", "Section 4, attacks (MadryEtAl)")
+@pytest.mark.paper("stobatch", "Appendix C (inner maximisation)")
 def test_many_steps_with_restarts_find_at_least_what_one_step_finds():
     """The best of one step and of some runs of PGD is no worse by definition; PGD alone is better on average."""
     x, model = images_of(60), network()
@@ -229,6 +232,23 @@ def test_printed_relabelling_at_every_step_turns_back():
         for relabel in (False, True)
     ]
     assert flipped[0] > flipped[1] + 0.2
+
+
+@pytest.mark.paper("stobatch", "Section 4 (0.3 in [0, 1] is 0.6 in [-1, 1])")
+@pytest.mark.parametrize("kind", ["fgsm", "ifgsm", "mim"])
+def test_a_radius_has_the_units_of_the_range(kind):
+    x, model = images_of(dtype=torch.float64), network(torch.float64)
+    wide = attack(model, x, kind=kind, radius=0.6)
+    unit = attack(lambda u: model(2 * u - 1), (x + 1) / 2, kind=kind, radius=0.3, low=0.0)
+    np.testing.assert_allclose((2 * unit - 1).numpy(), wide.numpy(), atol=1e-12)
+
+
+def test_logits_of_low_precision_are_widened():
+    x, model = images_of(), network()
+    found = attack(lambda x: model(x).bfloat16(), x, kind="fgsm")
+    agree = (found == attack(model, x, kind="fgsm")).float().mean()
+    assert found.dtype == torch.float32
+    assert agree > 0.9
 
 
 # -------------------------------------------------------------------------------------------------------- attack models

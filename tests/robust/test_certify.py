@@ -241,6 +241,7 @@ def test_caps_by_hand():
 
 
 @pytest.mark.paper("stobatch", "Algorithm 3")
+@pytest.mark.paper("stobatch", "Section 4 (conventional and certified accuracy)")
 def test_verified_inference_and_both_accuracies():
     scores = np.zeros((4, 400, 3))
     scores[0, :, 0] = 1  # sure
@@ -328,6 +329,7 @@ def test_tail_of_a_sum_of_laplace_variables(n):
 
 
 @pytest.mark.paper("stobatch", "Lemma 1")
+@pytest.mark.paper("stobatch", "Equation 2")
 @pytest.mark.paper("stobatch", "Equation 3")
 @pytest.mark.paper("stobatch", "Equation 4")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -338,11 +340,13 @@ def test_lemma_1_and_equation_4_on_random_scores(noise):
     assert len(certified) > 100
     assert all(r["kept"] for r in certified)
     assert any(not r["kept"] for r in rows)  # the search can see a change of label
+    assert all((r["margin"] > 0) == r["kept"] for r in rows)
     if noise == "laplace":
         assert max(r["ratio"] for r in rows) > 0.99
 
 
 @pytest.mark.paper("stobatch", "Lemma 5")
+@pytest.mark.paper("stobatch", "Equations 32 and 33")
 @pytest.mark.paper("stobatch", "Theorem 5")
 @pytest.mark.paper("stobatch", "Corollary 1")
 def test_lemma_5_and_theorem_5_on_random_functions_of_two_mechanisms():
