@@ -252,6 +252,16 @@ def configuration(dataset):
     return CONFIGURATIONS[checks.choice("dataset", dataset, CONFIGURATIONS)]
 
 
+def initial_kernels(dataset, *, rng):
+    """A first layer as Glorot's uniform distribution draws it, which the authors' release starts from.
+
+    Returns: (maps, channels, side, side); the stride is 2 in all three networks.
+    """
+    found = configuration(dataset)
+    side, reach = math.isqrt(found.kernel_area), math.sqrt(6 / (found.kernel_area * (found.channels + found.num_maps)))
+    return rng.uniform(-reach, reach, (found.num_maps, found.channels, side, side))
+
+
 def split(dataset, epsilon, *, theta_norm=None, **changes):
     """The document's rule: ε₁ and ε₂ for a claimed total ε, as the :class:`Budget` that has them.
 
