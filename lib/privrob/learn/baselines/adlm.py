@@ -15,10 +15,10 @@ Claimed: ε₁ + ε₂ + ε₃ on fixed, disjoint batches, however many steps. W
 * The labels: the gradients of all layers below the last read them without noise, so there is no bound.
 
 ``as_printed`` draws once, ``as_released`` at every step; both are ε = ∞ for the labels, and their relevances come from
-a network that was trained on the records without privacy. ``sound`` is what can be repaired with the same parts and the
-same split of the budget: relevances of an untrained network, one draw an image, labels through K-ary randomised response
-of ε₃ (the loss is linear in y, so that the mean loss stays right), no noise on the loss. All that training sees has then
-gone through a mechanism, and ε is finite.
+a network that was trained on the records without privacy. ``sound`` is what can be repaired with the same parts and
+budgets: relevances of an untrained network, one draw an image, labels through K-ary randomised response of ε₃ (the loss
+is linear in y, so that the mean loss stays right), no noise on the loss. All that training sees has then gone through a
+mechanism, and ε is finite.
 
 Paper: stobatch, Section 4, Baseline Approaches (AdLM, "a Functional Mechanism-based approach").
 """

@@ -146,7 +146,7 @@ class SecureSGD(DPSGD):
         """(E + r∘H) / divisor, or E / divisor of both mechanisms' release without r."""
         if self.r is None:
             return HiddenNoise("gaussian", self.base * 2 / divisor)
-        largest = torch.linalg.matrix_norm(self.r.flatten(1).double(), 2)
+        largest = torch.linalg.matrix_norm(self.r.reshape(len(self.r), -1).double(), 2)
         uneven_part = self.r * float(1 / largest.sqrt())  # Δ_H of a layer of stretch 1
         return HiddenNoise("gaussian", self.base * (1 + uneven_part.square()).sqrt() / divisor)
 
