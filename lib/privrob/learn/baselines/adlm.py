@@ -50,6 +50,8 @@ class AdLMSettings(Settings):
 
     Args: epsilon — the claimed total;  epsilon_parts — of it, ε₁, ε₂, ε₃ (relevance, inputs, loss or labels), as in the
         release;  relevance_steps — of the network that relevances are read from, where it is trained;
+        nominal_batch_size — L in the noise scales and in what they are worth (None: ``batch_size``): a smaller study
+        with the noise of the release keeps 1,800 here;
         network_options — |h| = 25 as in the release: Δ₃ grows with its square.
     """
 
@@ -58,6 +60,7 @@ class AdLMSettings(Settings):
     epsilon: float = 1.0
     epsilon_parts: tuple = (0.25, 0.25, 0.5)
     relevance_steps: int = 50
+    nominal_batch_size: int | None = None
     network_options: dict | None = None
 
     def __post_init__(self):
@@ -70,8 +73,15 @@ class AdLMSettings(Settings):
             raise ValueError(f"epsilon_parts must add up to 1, got {parts}")
         object.__setattr__(self, "epsilon_parts", parts)
         checks.integer("relevance_steps", self.relevance_steps, low=0)
+        if self.nominal_batch_size is not None:
+            checks.integer("nominal_batch_size", self.nominal_batch_size, low=1)
         if self.network_options is None:
             object.__setattr__(self, "network_options", {"num_hidden": 25})
+
+    @property
+    def noise_batch_size(self):
+        """L of the noise scales."""
+        return self.batch_size if self.nominal_batch_size is None else self.nominal_batch_size
 
     @property
     def epsilons(self):
@@ -144,7 +154,8 @@ class AdLM(Training):
         self.fixed = order[: len(order) // size * size].view(-1, size).to(self.device)
         relevance, inputs, last = settings.epsilons
         self.betas = shares(self._private_relevance(relevance))
-        how = {"geometry": self.network.geometry, "channels": self.images.shape[1], "batch_size": size}
+        how = {"geometry": self.network.geometry, "channels": self.images.shape[1]}
+        how["batch_size"] = settings.noise_batch_size
         self.scales = input_scales(self.betas, epsilon_inputs=inputs, **how)
         scale = torch.from_numpy(self.scales).to(self.images).view(self.images.shape[1:])
         self.input_noise = HiddenNoise("laplace", scale)
@@ -187,7 +198,7 @@ class AdLM(Training):
 
     def _loss_noise(self):
         drawn = self.loss_noise.draw(self.loss_shape, generator=self.noise, dtype=self.images.dtype)
-        return drawn / self.settings.batch_size
+        return drawn / self.settings.noise_batch_size
 
     def advance(self):
         chosen = self.fixed[self.step % len(self.fixed)]
@@ -214,7 +225,7 @@ class AdLM(Training):
         images = own * (self.visits if variant == "as_released" else 1)
         return {
             "claimed_epsilon": self.settings.epsilon,
-            "epsilon": relevance + images + labels if variant == "sound" else math.inf,
+            "honest_epsilon": relevance + images + labels if variant == "sound" else math.inf,
             "input_epsilon": images,
             "delta": 0.0,
             "neighbouring": "replace",

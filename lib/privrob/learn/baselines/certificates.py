@@ -53,17 +53,15 @@ class Certified(Noisy):
         self.norm = "l2" if noise.kind == "gaussian" else "l1"
         self.sensitivity = stretch(self.network, noise)
 
-    def certify(self, images, *, attack_radii, num_draws, generator, failure_prob=0.05, bound="clopper_pearson"):
-        """Labels, and which certificates hold beyond which l∞ radii: (n,), {name: bool (n, r)}.
+    def certify(self, scores, *, failure_prob=0.05, bound="clopper_pearson"):
+        """Bounds of the class scores, and every certificate's radii.
 
-        Args: attack_radii — l∞, in the images' units;  num_draws — n of the Monte Carlo estimate;
-            failure_prob, bound — of :func:`privrob.robust.certify.class_bounds`.
+        Args: scores — of :meth:`draws`;  failure_prob, bound — of :func:`privrob.robust.certify.class_bounds`: each
+        example's answer fails with probability at most ``failure_prob``.
+        Returns: :class:`privrob.robust.certify.ClassBounds`, {name: radii (n,)}.
         """
-        scores = self.draws(images, num_draws=num_draws, generator=generator).transpose(1, 0, 2)
-        found = robustness.class_bounds(scores, bound=bound, failure_prob=failure_prob)
-        radii = np.asarray(attack_radii, dtype=np.float64)[None, :]
-        held = {name: own[:, None] > radii for name, own in self.radii(found.lower, found.upper).items()}
-        return found.label, held
+        found = robustness.class_bounds(scores.transpose(1, 0, 2), bound=bound, failure_prob=failure_prob)
+        return found, self.radii(found.lower, found.upper)
 
     def radii(self, lower, upper):
         """Every certificate's radius from bounds of the scores, {name: (n,)}; l∞ but for ``as_printed``."""

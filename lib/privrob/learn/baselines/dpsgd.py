@@ -180,7 +180,7 @@ class DPSGD(Training):
             honest = self.spent(delta=delta, noise_multiplier=self.honest_noise_multiplier)
         return {
             "claimed_epsilon": claimed,
-            "epsilon": honest,
+            "honest_epsilon": honest,
             "delta": delta,
             "neighbouring": "add_remove",
             "sampling": "poisson",

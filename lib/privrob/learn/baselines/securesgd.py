@@ -198,8 +198,8 @@ class SecureSGD(DPSGD):
         row = super().privacy(delta=delta)
         if self.settings.variant == "as_released" and self.r is not None:
             return row | {
-                "gradient_epsilon": row["epsilon"],
-                "epsilon": math.inf,
+                "gradient_epsilon": row["honest_epsilon"],
+                "honest_epsilon": math.inf,
                 "protects": "nothing: r is read bare",
             }
         return row

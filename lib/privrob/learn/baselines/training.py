@@ -120,8 +120,8 @@ class Training:
         raise NotImplementedError
 
     def privacy(self, *, delta):
-        """Columns for every row: ``claimed_epsilon`` (what the method's authors say), ``epsilon`` (what is true, an
-        upper bound; infinity where nothing is), ``delta``, ``neighbouring``, ``sampling``, ``protects``."""
+        """Columns for every row: ``claimed_epsilon`` (what the method's authors say), ``honest_epsilon`` (an upper
+        bound that holds; infinity where none does), ``delta``, ``neighbouring``, ``sampling``, ``protects``."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------- the loop
@@ -228,7 +228,7 @@ def cross_entropy_sum(logits, labels):
 
 NON_PRIVATE = {
     "claimed_epsilon": None,
-    "epsilon": math.inf,
+    "honest_epsilon": math.inf,
     "delta": None,
     "neighbouring": None,
     "sampling": None,
