@@ -265,8 +265,10 @@ def test_epsilon_of_dpsgd_is_the_ledgers_and_the_released_one_is_far_larger():
     released = make(dpsgd.DPSGD, settings("dpsgd released", noise_multiplier=1.3)).privacy(delta=1e-5)
     assert released["claimed_epsilon"] == row["honest_epsilon"]
     assert released["honest_epsilon"] > 20 * row["honest_epsilon"]
-    one_step = float(gdp.epsilon_of(1e-5, gdp_mu=16 / 1.3))  # 2B/σ: what one use alone costs without sampling
-    assert released["honest_epsilon"] > 0.9 * one_step
+    one = make(dpsgd.DPSGD, settings("dpsgd released", noise_multiplier=1.3, batch_size=40, num_steps=1))
+    got = one.privacy(delta=1e-5)["honest_epsilon"]  # one step on all records: a Gaussian mechanism with μ = 2C/(σC/B)
+    least, most = (float(gdp.epsilon_of(delta, gdp_mu=2 * 40 / 1.3)) for delta in (1e-5, 5e-6))
+    assert least <= got <= most * (1 + 1e-9)
 
 
 def test_counting_uses_is_an_upper_bound_of_the_exact_epsilon():

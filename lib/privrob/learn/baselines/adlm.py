@@ -157,7 +157,7 @@ class AdLM(Training):
         how = {"geometry": self.network.geometry, "channels": self.images.shape[1]}
         how["batch_size"] = settings.noise_batch_size
         self.scales = input_scales(self.betas, epsilon_inputs=inputs, **how)
-        scale = torch.from_numpy(self.scales).to(self.images).view(self.images.shape[1:])
+        scale = torch.from_numpy(self.scales).to(self.device).view(self.images.shape[1:])
         self.input_noise = HiddenNoise("laplace", scale)
         hidden, classes = self.network.geometry.num_hidden, self.num_classes
         shape, std = self.network.last.weight.shape, classes * (hidden + hidden**2 / 4) / last
@@ -193,12 +193,12 @@ class AdLM(Training):
             adam.step(torch.autograd.grad(loss, parameters), 1e-3)
 
     def _noisy(self, images):
-        noise = self.input_noise.draw(images.shape, generator=self.noise, dtype=images.dtype)
-        return (images + noise).clamp_(-_CLIP, _CLIP)
+        noise = self.input_noise.draw(images.shape, generator=self.noise, dtype=torch.float64)
+        return (images + noise).clamp_(-_CLIP, _CLIP).to(images.dtype)
 
     def _loss_noise(self):
-        drawn = self.loss_noise.draw(self.loss_shape, generator=self.noise, dtype=self.images.dtype)
-        return drawn / self.settings.noise_batch_size
+        drawn = self.loss_noise.draw(self.loss_shape, generator=self.noise, dtype=torch.float64)
+        return (drawn / self.settings.noise_batch_size).to(self.images.dtype)
 
     def advance(self):
         chosen = self.fixed[self.step % len(self.fixed)]
