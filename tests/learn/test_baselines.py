@@ -37,6 +37,7 @@ def make(kind, settings, records=None, streams=STREAMS, **more):
 KINDS = {
     "kurakin": (kurakin.Kurakin, kurakin.KurakinSettings, {"adversarial_batch_size": 8}),
     "dpsgd": (dpsgd.DPSGD, dpsgd.PrivateSettings, {"optimizer": "sgd"}),
+    "dpsgd adversarial": (dpsgd.DPSGD, dpsgd.PrivateSettings, {"optimizer": "sgd", "adversarial_rate": 0.5}),
     "dpsgd released": (dpsgd.DPSGD, dpsgd.PrivateSettings, {"variant": "as_released"}),
     "adlm": (adlm.AdLM, adlm.AdLMSettings, {"epsilon": 50.0}),
     "adlm printed": (adlm.AdLM, adlm.AdLMSettings, {"variant": "as_printed", "relevance_steps": 2}),
@@ -111,6 +112,7 @@ def test_every_baseline_learns_with_little_noise(name):
         ("kurakin", {"adversarial_weight": -1.0}, "adversarial_weight must"),
         ("kurakin", {"momentum": 0.5}, "momentum must be 0"),
         ("dpsgd", {"max_grad_norm": 0.0}, "max_grad_norm must"),
+        ("dpsgd", {"adversarial_rate": 1.5}, "adversarial_rate must"),
         ("dpsgd", {"noise_multiplier": -1.0}, "noise_multiplier must"),
         ("dpsgd", {"variant": "as_printed"}, "variant must be one of"),
         ("adlm", {"epsilon": 0.0}, "epsilon must"),
@@ -225,6 +227,29 @@ def test_one_record_moves_the_weights_by_what_clipping_allows(name):
     with_record, without = one.noisy_gradient(drawn)[0], two.noisy_gradient(drawn[1:])[0]
     moved = math.sqrt(sum(float((a - b).double().square().sum()) for a, b in zip(with_record, without, strict=True)))
     assert 0.1 * 0.3 / 8 < moved <= 0.3 / 8 * (1 + 1e-5)  # float32
+
+
+@pytest.mark.paper("stobatch", "Section 1 (simply combining existing mechanisms)")
+def test_adversarial_examples_of_the_records_own_leave_its_influence_at_the_clip():
+    """Every image replaced by an FGSM example: the same bound, the same ε, other gradients."""
+    how = {"noise_multiplier": 0.0, "max_grad_norm": 0.3}
+    plain_ = make(dpsgd.DPSGD, settings("dpsgd", **how))
+    chosen = settings("dpsgd", adversarial_rate=1.0, random_radius=False, **how)
+    one, two = make(dpsgd.DPSGD, chosen), make(dpsgd.DPSGD, chosen)
+    drawn = np.arange(10)
+    whole, rest = one.noisy_gradient(drawn)[0], two.noisy_gradient(drawn[1:])[0]
+    moved = math.sqrt(sum(float((a - b).double().square().sum()) for a, b in zip(whole, rest, strict=True)))
+    assert 0.1 * 0.3 / 8 < moved <= 0.3 / 8 * (1 + 1e-5)  # float32
+    assert not torch.equal(whole[0], plain_.noisy_gradient(drawn)[0][0])
+    shift = (one.taken[drawn] - one.images[drawn]).abs().amax((1, 2, 3))
+    assert torch.allclose(shift, torch.full((10,), 0.3), atol=1e-6)
+    mixed = make(dpsgd.DPSGD, settings("dpsgd", adversarial_rate=0.5, **how))
+    shift = torch.stack([(mixed.taken[drawn] - mixed.images[drawn]).abs().amax((1, 2, 3)) for _ in range(40)])
+    untouched = float((shift == 0).double().mean())
+    assert abs(untouched - 0.5) < 5 * math.sqrt(0.25 / 400)
+    noisy = {"noise_multiplier": 1.0}
+    rows = [make(dpsgd.DPSGD, settings("dpsgd", adversarial_rate=r, **noisy)).privacy(delta=1e-5) for r in (0.0, 1.0)]
+    assert rows[0] == rows[1]
 
 
 @pytest.mark.paper("stobatch", "Section 4, Baseline Approaches (DP-SGD)")

@@ -8,6 +8,9 @@ by up to 2C, whatever B: the noise is σ/(2B) sensitivities, and not σ, and tha
 code of SecureSGD for MNIST goes further: it clips the weights of each of four layers by themselves, and biases not at
 all, for which no ε can be stated. Ours is the kinder reading.)
 
+Adversarial training fits in without a new proof: an adversarial example that is crafted from one record and the current
+weights takes that record's place, its gradient is clipped like any other, and the record moves the sum by C as before.
+
 Paper: stobatch, Section 4, Baseline Approaches (DP-SGD).
 """
 
@@ -27,9 +30,10 @@ from privrob.accounting import gdp
 from privrob.accounting.ledger import Ledger, WeakGuarantee
 from privrob.learn import dpsgd, releases
 from privrob.learn.baselines.deployed import Quiet
-from privrob.learn.baselines.training import Settings, Training
+from privrob.learn.baselines.training import HIGH, LOW, Settings, Training
 from privrob.learn.batches import channels_last, poisson_batch
 from privrob.mechanisms.sampled import gaussian_step
+from privrob.robust import adversarial
 
 _COUNTED = 0.1
 
@@ -39,7 +43,10 @@ class PrivateSettings(Settings):
     """DP-SGD's inputs.
 
     Args: batch_size — B, the expected batch: q = B / n;  max_grad_norm — C;  noise_multiplier — σ;
-        physical_batch_size — at most so many records at once in memory: changes rounding only.
+        physical_batch_size — at most so many records at once in memory: changes rounding only;
+        adversarial_rate — the probability with which a drawn record is replaced by an adversarial example of its own;
+        attack, attack_steps, attack_radius — of :func:`privrob.robust.adversarial.attack` on the model's prediction;
+        the radius of each example is uniform in [0, attack_radius] if ``random_radius``.
     """
 
     variants: ClassVar = ("sound", "as_released")
@@ -47,10 +54,19 @@ class PrivateSettings(Settings):
     max_grad_norm: float = 1.0
     noise_multiplier: float = 1.0
     physical_batch_size: int = 256
+    adversarial_rate: float = 0.0
+    attack: str = "fgsm"
+    attack_steps: int = 1
+    attack_radius: float = 0.3
+    random_radius: bool = True
 
     def __post_init__(self):
         super().__post_init__()
         self.inner(1.0)
+        checks.probability("adversarial_rate", self.adversarial_rate)
+        checks.choice("attack", self.attack, adversarial.KINDS)
+        checks.integer("attack_steps", self.attack_steps, low=1)
+        checks.nonnegative("attack_radius", self.attack_radius, finite=True)
 
     def inner(self, sample_rate):
         """The same as settings of :mod:`privrob.learn.dpsgd`, which checks them. Its model's name is not used: the
@@ -97,6 +113,29 @@ def spent(*, sample_rate, noise_multiplier, num_steps, delta):
     return float(gdp.epsilon_of(delta / 2, gdp_mu=math.sqrt(used) / noise_multiplier)) if noise_multiplier else math.inf
 
 
+class _Crafted:
+    """Training images, some of those taken replaced by adversarial examples of their own.
+
+    Each depends on its record, the weights and its own draws alone: no record has a part in another's.
+    """
+
+    def __init__(self, training):
+        self._training = training
+
+    def __len__(self):
+        return len(self._training.images)
+
+    def __getitem__(self, chosen):
+        training, settings = self._training, self._training.settings
+        images, drawn = training.images[chosen], {"generator": training.attack, "device": training.device}
+        radius = torch.full((len(images),), float(settings.attack_radius), device=training.device)
+        if settings.random_radius:
+            radius *= torch.rand(len(images), **drawn)
+        radius[torch.rand(len(images), **drawn) >= settings.adversarial_rate] = 0.0
+        how = {"kind": settings.attack, "num_steps": settings.attack_steps, "generator": training.attack}
+        return adversarial.attack(training.network, images, radius=radius, low=LOW, high=HIGH, **how)
+
+
 class _Asked:
     """A training as :mod:`privrob.learn.releases` asks for it."""
 
@@ -105,7 +144,7 @@ class _Asked:
     def __init__(self, training, model):
         self._training, self.model = training, model
         self.settings = training.settings.inner(training.sample_rate)
-        self.images, self.labels, self.device = training.images, training.labels, training.device
+        self.images, self.labels, self.device = training.taken, training.labels, training.device
         self.parameters, self.noise = training.parameters, training.noise
 
     @property
@@ -119,6 +158,7 @@ class DPSGD(Training):
     def begin(self):
         self.sample_rate = self.settings.batch_size / len(self.images)
         self.model = self.forward_model()
+        self.taken = _Crafted(self) if self.settings.adversarial_rate else self.images
         self.release = releases.make("clipping", None)
         self.release.begin(_Asked(self, self.model))
 
@@ -144,7 +184,7 @@ class DPSGD(Training):
         total, losses = [torch.zeros_like(p) for p in self.parameters], []
         for chosen in torch.as_tensor(drawn, device=self.device).split(settings.physical_batch_size):
             if len(chosen):
-                logits = self.model(channels_last(self.images[chosen]))
+                logits = self.model(channels_last(self.taken[chosen]))
                 each = functional.cross_entropy(logits, self.labels[chosen], reduction="none")
                 for sum_, part in zip(total, torch.autograd.grad(each.sum(), self.parameters), strict=True):
                     sum_ += part / len(drawn)
