@@ -75,7 +75,10 @@ def test_a_training_is_repeatable_resumes_to_the_same_bits_and_is_deployed(name,
         make(kind, settings(name), checkpoint=file).run(kill)
     resumed = make(kind, settings(name), checkpoint=file)
     assert resumed.step == 4
+    early = resumed.deployed()
+    before = early.surrogate(data()[0])
     assert resumed.run().weights_sha256() == whole.weights_sha256()
+    assert torch.equal(early.surrogate(data()[0]), before)  # what was deployed stays as it was
     assert resumed.train_loss == whole.train_loss
     with pytest.raises(BadCheckpoint, match="learning_rate"):
         make(kind, settings(name, learning_rate=0.2), checkpoint=file)

@@ -153,7 +153,7 @@ def test_within_the_sound_radius_no_perturbation_changes_the_expected_label(kind
         net.first.weight.zero_()
         net.first.weight[0] = torch.tensor([0.5, -0.3, 0.2, 0.1])
     made = Certified(net, HiddenNoise(kind, 0.4), streams=STREAMS)
-    weight = net.first.weight[0].double().numpy()
+    weight = net.first.weight[0].detach().double().numpy()
     cdf = (
         norm.cdf
         if kind == "gaussian"
@@ -230,7 +230,7 @@ def test_agm_noise_is_the_calibrated_one():
 
 
 @pytest.mark.paper("stobatch", "Section 4, Baseline Approaches (SecureSGD)")
-def test_uneven_noise_as_printed_guarantees_less_than_it_says():
+def test_uneven_noise_guarantees_less_than_its_mean_says():
     """σ r on a layer that passes everything on: the weakest unit decides, and δ at ε_r is far above δ_r."""
     made = nn.Linear(6, 6, bias=False)
     with torch.no_grad():

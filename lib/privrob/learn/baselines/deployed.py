@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,13 +52,13 @@ class HiddenNoise:
 class Quiet:
     """A trained network that predicts without noise: all five views of it are one. It has no certificate.
 
-    Args: network — of :mod:`privrob.learn.baselines.plain`; it is frozen.
+    Args: network — of :mod:`privrob.learn.baselines.plain`; a frozen copy is kept, so that training may go on.
     """
 
     certificates = ()  # names of the radii that `certify` gives
 
     def __init__(self, network):
-        self.network = network.eval().requires_grad_(False)
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
 
     def surrogate(self, images):
         """Logits without noise: the model that the authors attack."""

@@ -9,12 +9,12 @@ The noise is calibrated to (ε_r, δ_r) for the construction bound L and a first
 * ``agm``: the analytic Gaussian mechanism (Balle and Wang 2018), the same everywhere: SecureSGD-AGM.
 
 A perturbation may move the layer in any direction, so that uneven noise protects by its *smallest* part: standard
-deviations s give :math:`\mu = \lVert \mathrm{diag}(1/s)\, W \rVert` per unit of l2. As printed, s_k = Lσ r_k, and one
+deviations s give :math:`\mu = \lVert \mathrm{diag}(1/s)\, W \rVert` per unit of l2. With s_k = Lσ r_k alone, one
 r_k = 0 leaves no certificate at all.
 
 ``sound``: fresh noise for each example, :math:`s_k = L\sigma\sqrt{(1 + r_k^2)/(1 + \overline{r^2})}` (the mean variance
-stays (Lσ)²; no s_k is 0), r from random images, kernels kept at stretch 1, clipping per example, certificates from the
-smallest s.
+stays (Lσ)²; no s_k is 0), r from random images, kernels kept at stretch 1, clipping per example, certificates from that
+μ.
 ``as_released``: r from training images; one draw L(E + r∘H)/2 kept for all of training, a fresh L(E' + r∘H')/4 on top
 at prediction; kernels of any stretch; the clipped batch mean of :mod:`privrob.learn.baselines.dpsgd`; certificates that
 believe in Lσ.
