@@ -332,8 +332,8 @@ def draw(ax, table, *, other=GAUSSIAN):
     the three comparisons, and the printed ones hollow. Returns the number of lines."""
     shown = table[table["printed"].notna()].reset_index(drop=True)
     for offset, (name, words), look in zip((-0.22, 0.0, 0.22), COMPARISONS.items(), "osD", strict=True):
-        how = {"fmt": look, "markersize": 5, "capsize": 2, "label": words}
-        ax.errorbar(shown[name], shown.index + offset, xerr=2 * shown[f"{name}_error"], **how)
+        how, tried = {"fmt": look, "markersize": 5, "capsize": 2, "label": words}, shown[shown[name].notna()]
+        ax.errorbar(tried[name], tried.index + offset, xerr=2 * tried[f"{name}_error"], **how)
     hollow = {"linestyle": "none", "marker": "o", "markersize": 9, "mfc": "none", "mec": "black"}
     ax.plot(shown["difference"], shown.index, **hollow, label="printed table")
     names = [f"{r.block}, {r.corruption} {r.corruption_rate:g}, ε = {r.epsilon_here:g}" for r in shown.itertuples()]
