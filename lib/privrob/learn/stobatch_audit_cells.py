@@ -34,13 +34,14 @@ RELEASES = {
     "R2": (repairs.CalibratedRecord, {}),
     "R3": (repairs.NoisyGradients, {}),
 }
-# trainings: settings of the toy; what D′ has in the canary's place; (attack, query) pairs on the same models
+# trainings: settings of the toy; what D′ has in the canary's place, and how; (attack, query) pairs on the same models
+OTHER_LABEL, ABSENT = {"neighbour": "other_label", "level": 0.0}, {"neighbour": "absent", "level": -1.0}
 ALGORITHM_1 = {"adversarial": True, "num_batches": 2, "feature_rate": 1e-4}
 MODELS = {
-    "F1": ({"noise": "shared"}, "other_label", [("F1", "stored")]),
-    "F1m": ({"noise": "shared"}, "absent", [("F1m", "stored")]),
-    "F2": ({"noise": "independent"}, "other_label", [("F2", "fresh"), ("F2c", "own_copy")]),
-    "F3": ({"noise": "shared"} | ALGORITHM_1, "other_label", [("F3", "stored")]),
+    "F1": ({"noise": "shared"}, OTHER_LABEL, [("F1", "stored")]),
+    "F1m": ({"noise": "shared"}, ABSENT, [("F1m", "stored")]),
+    "F2": ({"noise": "independent"}, OTHER_LABEL, [("F2", "fresh"), ("F2c", "own_copy")]),
+    "F3": ({"noise": "shared"} | ALGORITHM_1, OTHER_LABEL, [("F3", "stored")]),
 }
 NEIGHBOURS = ("other_label", "absent")
 
@@ -63,12 +64,12 @@ def audit_cell(settings, *, streams):
     return [audit.measured(settings["attack"], attack, streams=streams, **limits)]
 
 
-def worst_case(toy, *, present, neighbour):
+def worst_case(toy, *, present, neighbour, level):
     """A data set with a canary as its first record, or its neighbour; every other record is one of two points.
 
-    The two classes lie at (−1, …, −1, −1) and (1, …, 1, −1), half and half. The canary lies at the first, but for its
-    last input, which is 1 and belongs to nobody else; its label is 1, the other class's. In the neighbour its label is
-    0 (``other_label``), or a record of class 0 stands in its place (``absent``).
+    The two classes lie at (−1, …, −1, −1) and (1, …, 1, −1), half and half. The canary's last input is 1, which is
+    nobody else's, its others are ``level``: 0, between the classes, or −1, where class 0 is; its label is 1. In the
+    neighbour its label is 0 (``other_label``), or a record of class 0 stands in its place (``absent``).
 
     Returns: images (N, d), labels (N,), torch; the first image of the data set with the canary.
     """
@@ -76,7 +77,7 @@ def worst_case(toy, *, present, neighbour):
     classes = torch.arange(toy.num_records) % 2  # record 0 is of class 0
     images = (2.0 * classes[:, None] - 1).expand(-1, toy.num_inputs).clone()
     images[:, -1] = -1
-    canary = images[0].clone()
+    canary = torch.full_like(images[0], level)
     canary[-1] = 1
     if present or neighbour == "other_label":
         images[0] = canary
@@ -91,10 +92,10 @@ def train_cell(settings, *, streams):
     fields of :class:`privrob.learn.stobatch_audit_model.Toy`.
     Returns: a row for each query and arm: how often the canary was given label 1.
     """
-    fixed, neighbour, queries = MODELS[checks.choice("attack", settings["attack"], MODELS)]
+    fixed, pair, queries = MODELS[checks.choice("attack", settings["attack"], MODELS)]
     toy, rows = audit.of_settings(Toy, settings | fixed), []
     for present in (True, False):
-        images, classes, canary = worst_case(toy, present=present, neighbour=neighbour)
+        images, classes, canary = worst_case(toy, present=present, **pair)
         arm = streams.child("D" if present else "D'")
         trained = Trainings(toy, images, classes, draw(toy, num_trials=settings["num_trials"], streams=arm)).run()
         right = trained.logits().argmax(dim=2) == classes
