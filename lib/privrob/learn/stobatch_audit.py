@@ -40,7 +40,7 @@ ABOUT = {
         "perturbed batch, one noise for all",
         "Lemma 3",
         "Sees the perturbed batch B̄ and knows one other record: the very object that Lemma 3 calls (ε₁/γx)-DP, so the "
-        "lemma's own adversary, though B̄ itself is not published.",
+        "lemma's own adversary, though B̄ is not published.",
         "adversaries who see only functions of B̄",
     ),
     "B": About(
@@ -73,15 +73,15 @@ ABOUT = {
     "S4": About(
         "sum of one batch, noise in the model",
         "Appendix N",
-        "Sees Σx̄ and the deployed model, which carries χ₁ to its users as Appendix N has it 'without affecting the DP': "
-        "that sentence's own adversary if the model is handed out, not if it only answers queries.",
+        "Sees Σx̄ and the deployed model, which carries χ₁ to its users as Appendix N has it 'without affecting the "
+        "DP': that sentence's own adversary if the model is handed out, not if it only answers queries.",
         "a server that keeps χ₁ to itself",
     ),
     "C": About(
         "one gradient of θ₁",
         "Theorem 1",
-        "Sees one gradient ∂R̄/∂θ₁ and knows θ₁ and the other records: the gradient that Proof 3 calls private and that "
-        "Algorithm 4 sends to the server, so Theorem 1's own adversary.",
+        "Sees one gradient ∂R̄/∂θ₁ and knows θ₁ and the other records: the gradient that Proof 3 calls private and "
+        "that Algorithm 4 sends to the server, so Theorem 1's own adversary.",
         "secret θ₁, and batches with adversarial examples whose signs the adversary cannot know",
     ),
     "D": About(
@@ -94,7 +94,7 @@ ABOUT = {
     "D2": About(
         "label coefficients, a χ₃ for each class",
         "Lemma 4, Proof 5",
-        "Sees the same coefficients once, with a χ₃ for each class: the own adversary of Lemma 4 and Proof 5, as meant.",
+        "Sees the same coefficients once, with a χ₃ for each class: the own adversary of Lemma 4 and Proof 5.",
         "more than one step (T)",
     ),
     "T": About(
@@ -107,7 +107,7 @@ ABOUT = {
     "T2": About(
         "two steps, fresh χ₃",
         "Section 3.2, (1)",
-        "Sees the same with χ₃ drawn anew at each step, which adds up to 2ε₂: the repaired form, and the same adversary.",
+        "Sees the same with χ₃ drawn anew at each step, which adds up to 2ε₂: the repaired form, the same adversary.",
         "lower layers' gradients (E)",
     ),
     "E": About(
@@ -120,22 +120,22 @@ ABOUT = {
     "F1": About(
         "one label query, final model",
         "Theorem 4; Section 1",
-        "Sees one predicted label of the final model, as any user does: Theorem 4's own adversary and the deployed-model "
-        "adversary of Section 1; θ₁ stays as drawn and no adversarial examples are used.",
+        "Sees one predicted label of the final model, as any user does: Theorem 4's own adversary and "
+        "the deployed-model adversary of Section 1; θ₁ stays as drawn and no adversarial examples are used.",
         "natural data sets; other models",
     ),
     "F1m": About(
         "one label query, record in or out",
         "Theorem 4; Section 1",
-        "Sees the same one label; D′ has another record in place of the canary, not only another label: Theorem 4's own "
-        "adversary.",
+        "Sees the same one label; D′ has another record in place of the canary, not only another label: Theorem 4's "
+        "own adversary.",
         "natural data sets; other models",
     ),
     "F2": About(
         "one label query, own noise a record",
         "Theorem 4",
-        "Sees one label of a model trained with noise of its own for each record, asked at the canary under fresh noise: "
-        "Theorem 4's own adversary under the kinder reading.",
+        "Sees one label of a model trained with noise of its own for each record, asked at the canary under fresh "
+        "noise: Theorem 4's own adversary under the kinder reading.",
         "gradients; other queries than this one (F2c)",
     ),
     "F2c": About(
@@ -196,7 +196,8 @@ def best_threshold(scores_p, scores_q, *, delta, failure_prob, num_trials, num_t
 
 def by_score(attack, *, num_trials, streams, delta, failure_prob):
     """Outcome of an attack by a score (``attack.scores(present, num_trials=, rng=)``), threshold found beforehand."""
-    design = [attack.scores(x, num_trials=num_trials, rng=streams.numpy(f"design {x}")) for x in (True, False)]
+    few = max(num_trials // 4, min(num_trials, 1000))
+    design = [attack.scores(x, num_trials=few, rng=streams.numpy(f"design {x}")) for x in (True, False)]
     limits = {"delta": delta, "failure_prob": failure_prob, "num_trials": num_trials}
     threshold = best_threshold(*design, **limits)
     scores = [attack.scores(x, num_trials=num_trials, rng=streams.numpy(f"measure {x}")) for x in (True, False)]

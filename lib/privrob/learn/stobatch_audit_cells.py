@@ -88,8 +88,8 @@ def worst_case(toy, *, present, neighbour, level):
 def train_cell(settings, *, streams):
     """Train both arms of one attack on final models, and ask each model for one label.
 
-    Args: settings — ``attack`` (a key of :data:`MODELS`), ``num_trials`` (each arm), ``repeat`` (names the streams), and
-    fields of :class:`privrob.learn.stobatch_audit_model.Toy`.
+    Args: settings — ``attack`` (a key of :data:`MODELS`), ``num_trials`` (each arm), ``repeat`` (names the streams),
+    and fields of :class:`privrob.learn.stobatch_audit_model.Toy`.
     Returns: a row for each query and arm: how often the canary was given label 1.
     """
     fixed, pair, queries = MODELS[checks.choice("attack", settings["attack"], MODELS)]

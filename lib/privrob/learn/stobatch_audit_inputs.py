@@ -179,7 +179,10 @@ class BatchSum:
         found = []
         for n in in_pieces(num_trials, max(1, PIECE // (2 * size))):
             noise = rng.laplace(scale=scale, size=(n, size))
-            first, second = centre + noise, noise if self.noise == "shared" else rng.laplace(scale=scale, size=(n, size))
+            first, second = (
+                centre + noise,
+                noise if self.noise == "shared" else rng.laplace(scale=scale, size=(n, size)),
+            )
             if math.isinf(self.honest_epsilon):
                 left = first - (noise if self.noise_known else second)
                 found.append(np.where(exactly(left, -1.0, axis=1), 1.0, -1.0))

@@ -60,7 +60,9 @@ def train_alone(toy, images, labels, draws):
         reconstruction, label = 0.0, 0.0
         for batch, records, weight in batches:  # line 12
             affine, logits = network(batch, hidden_noise[records])
-            products = affine.detach().T @ (0.5 - batch)  # R̄ is linear in θ₁ once h̄ is held: Σ_j θ_j·Σ_i h̄_i(1/2 − x̄_ij)
+            products = affine.detach().T @ (
+                0.5 - batch
+            )  # R̄ is linear in θ₁ once h̄ is held: Σ_j θ_j·Σ_i h̄_i(1/2 − x̄_ij)
             reconstruction = reconstruction + (theta * products.T).sum()
             label = label + weight * (label_loss(logits, targets[records]) - (draws.label_noise * m * last).sum()) / m
         if toy.adversarial:
