@@ -1,7 +1,7 @@
 r"""A small StoBatch, many trainings of it at once: what a single label query to the final model gives away.
 
-All trainings of an arm run in one batch: every weight, noise draw and Adam moment has a leading axis of trials, and the
-sum of the trials' losses has each trial's own gradient. Line numbers are those of Algorithm 1.
+All trainings of an arm run in one batch: every weight, noise draw and Adam moment has a leading axis of trials, and
+sum of the trials' losses has each trial's own gradient, written out by hand. Line numbers are those of Algorithm 1.
 
 * Line 1. χ₁ ~ Lap(Δ_R/ε₁), χ₂ ~ Lap(Δ_R/ε₁), χ₃ ~ Lap(Δ_L2/ε₂), one χ₃ for each class. ``noise="shared"``: one draw of
   χ₁ and χ₂ for all records, as printed; ``"independent"``: one for each record; ``"none"``: zero.
@@ -143,6 +143,51 @@ def taylor_loss(logits, targets):
     return (np.log(2.0) + logits / 2 - logits * targets + logits**2 / 8).sum(dim=1)
 
 
+class Centred:
+    """Features less their means over the batch, and their covariance: all that batch norm needs to know."""
+
+    def __init__(self, features):
+        self.features = features  # (trials, β, records)
+        self.values = features - features.mean(dim=2, keepdim=True)
+        self.covariance = self.values @ self.values.mT / features.shape[2]
+
+
+class Layer:
+    r"""Affine layer V, batch norm over the records, clipping: h_π, and its derivatives.
+
+    Batch norm of Vᵀh has mean Vᵀ·mean(h) and variances diag(VᵀCV): with centred h it is one product with
+    V/√(variance + 1e-5), and so are its derivatives, for g the derivative by the normalised values z:
+
+    .. math:: \partial V = r\,(h_c g^T - n C V_r\, s), \quad \partial h = V_r (g - \bar g - s z), \quad
+        s = \overline{g z}, \; V_r = rV.
+    """
+
+    def __init__(self, features, weights):
+        self.inputs = features if isinstance(features, Centred) else Centred(features)
+        self.features = self.inputs.features
+        variance = (weights * (self.inputs.covariance @ weights)).sum(dim=1, keepdim=True)
+        self.inverse = (variance + NORM_EPS).rsqrt()
+        self.scaled = weights * self.inverse
+        self.normal = self.scaled.mT @ self.inputs.values
+        self.last_hidden = self.normal.clamp(-1, 1)
+
+    def _inside(self, by_last_hidden):
+        """g, its product with the features, and s."""
+        by_normal = by_last_hidden * (self.normal == self.last_hidden)
+        product = self.inputs.values @ by_normal.mT
+        return by_normal, product, (self.scaled * product).sum(dim=1, keepdim=True) / self.normal.shape[2]
+
+    def by_weights(self, by_last_hidden):
+        """The loss's derivative by V, from that by h_π."""
+        _, product, mean = self._inside(by_last_hidden)
+        return self.inverse * (product - self.normal.shape[2] * (self.inputs.covariance @ self.scaled) * mean)
+
+    def by_features(self, by_last_hidden):
+        """The loss's derivative by the features."""
+        by_normal, _, mean = self._inside(by_last_hidden)
+        return self.scaled @ (by_normal - by_normal.mean(dim=2, keepdim=True)) - (self.scaled * mean) @ self.normal
+
+
 class Trainings:
     """Trainings of the small StoBatch on one data set, all trials at once. Call :meth:`run` once.
 
@@ -161,6 +206,7 @@ class Trainings:
         self.hidden_noise = draws.hidden_noise.transpose(1, 2).expand(-1, -1, toy.num_records)
         self.weights = [draws.theta.clone(), draws.hidden.clone(), draws.last.clone()]
         self.moments = [(torch.zeros_like(w), torch.zeros_like(w)) for w in self.weights]
+        self.kept = {}
         self.claimed_epsilon = self._claimed()
 
     def _claimed(self):
@@ -176,47 +222,50 @@ class Trainings:
     def _affine(self, images, noise):
         return self.weights[0].mT @ images + noise
 
-    @staticmethod
-    def _last_hidden(values):
-        """Batch normalisation over the records, then clipping: h_π."""
-        flat = values.reshape(1, -1, values.shape[2])
-        flat = torch.nn.functional.batch_norm(flat, None, None, training=True, eps=NORM_EPS)
-        return torch.nn.functional.hardtanh(flat).view_as(values)
-
-    def _logits(self, features, hidden, last):
-        return last.mT @ self._last_hidden(hidden.mT @ features)
-
     def _fgsm(self, records):
         """Lines 6–11: x̄ + μ·sign(gradient of the cross entropy at the model's own prediction)."""
-        images = self.perturbed[:, :, records].clone().requires_grad_(True)
-        logits = self._logits(self._affine(images, self.hidden_noise[:, :, records]), *self.weights[1:])
-        loss = torch.nn.functional.cross_entropy(logits, logits.argmax(dim=1), reduction="sum")
-        (gradient,) = torch.autograd.grad(loss, images)
-        return (images + self.draws.radii[:, self.step, None, None] * gradient.sign()).detach()
+        images = self.perturbed[:, :, records]
+        layer = Layer(self._affine(images, self.hidden_noise[:, :, records]), self.weights[1])
+        logits = self.weights[2].mT @ layer.last_hidden
+        by_logits = logits.softmax(dim=1)
+        by_logits.scatter_add_(1, logits.argmax(dim=1, keepdim=True), -torch.ones_like(logits[:, :1]))
+        gradient = self.weights[0] @ layer.by_features(self.weights[2] @ by_logits)
+        return images + self.draws.radii[:, self.step, None, None] * gradient.sign()
 
-    def _descend(self):
-        """Lines 5–12, once."""
+    def _parts(self):
+        """What a step reads: (weight in Equation 9, images, their records), benign and adversarial (lines 5–11)."""
         toy = self.toy
         benign = self._records(self.step % toy.num_batches)
         parts = [(1.0, self.perturbed[:, :, benign], benign)]
         if toy.adversarial:
             source = self._records((self.step + 1) % toy.num_batches)
             parts.append((toy.adversarial_weight, self._fgsm(source), source))
-        features = [self._affine(images, self.hidden_noise[:, :, records]) for _, images, records in parts]
-        gradients = []
-        if toy.feature_rate:
-            pairs = zip(parts, features, strict=True)
-            gradients.append(sum((0.5 - images) @ h.mT for (_, images, _), h in pairs))  # Equation 19
-        hidden, last = (w.clone().requires_grad_(True) for w in self.weights[1:])
+        return parts
+
+    @torch.no_grad()
+    def _descend(self):
+        """Lines 5–12, once."""
+        parts = self._parts()
         total = sum(weight for weight, _, _ in parts)
-        noise = (self.draws.label_noise * last).sum()
-        loss = 0.0
-        for (weight, _, records), h in zip(parts, features, strict=True):
-            each = taylor_loss(self._logits(h, hidden, last), self.targets[:, records])
-            loss = loss + weight / total * (each.sum() / toy.batch_size - noise)
-        gradients += torch.autograd.grad(loss, [hidden, last])
+        by_theta, by_hidden, by_last = 0.0, 0.0, -self.draws.label_noise
+        for weight, images, records in parts:
+            layer = self._layer(images, records)
+            if self.toy.feature_rate:
+                by_theta = by_theta + (0.5 - images) @ layer.features.mT  # Equation 19
+            logits = self.weights[2].mT @ layer.last_hidden
+            by_logits = (0.5 + logits / 4 - self.targets[:, records]) * (weight / total / self.toy.batch_size)
+            by_last = by_last + layer.last_hidden @ by_logits.mT
+            by_hidden = by_hidden + layer.by_weights(self.weights[2] @ by_logits)
         self.step += 1
-        self._adam(gradients)
+        self._adam([by_theta, by_hidden, by_last] if self.toy.feature_rate else [by_hidden, by_last])
+
+    def _layer(self, images, records):
+        """The layer below W for these images; where θ₁ stays, features of the benign batch are computed once."""
+        if self.toy.feature_rate or self.toy.adversarial:
+            return Layer(self._affine(images, self.hidden_noise[:, :, records]), self.weights[1])
+        if records.start not in self.kept:
+            self.kept[records.start] = Centred(self._affine(images, self.hidden_noise[:, :, records]))
+        return Layer(self.kept[records.start], self.weights[1])
 
     def _adam(self, gradients):
         first = 0 if self.toy.feature_rate else 1
