@@ -1,7 +1,7 @@
 r"""A small StoBatch, many trainings of it at once: what a single label query to the final model gives away.
 
 All trainings of an arm run in one batch: every weight, noise draw and Adam moment has a leading axis of trials, and
-sum of the trials' losses has each trial's own gradient, written out by hand. Line numbers are those of Algorithm 1.
+gradients are written out by hand. Line numbers are those of Algorithm 1.
 
 * Line 1. χ₁ ~ Lap(Δ_R/ε₁), χ₂ ~ Lap(Δ_R/ε₁), χ₃ ~ Lap(Δ_L2/ε₂), one χ₃ for each class. ``noise="shared"``: one draw of
   χ₁ and χ₂ for all records, as printed; ``"independent"``: one for each record; ``"none"``: zero.
