@@ -81,6 +81,12 @@ def test_independent_noise_is_worth_what_the_exact_pair_says():
     assert abs(loss.mean() - kl) < 5 * loss.std() / 2000**0.5
 
 
+def test_a_threshold_lies_in_the_middle_of_a_gap():
+    limits = {"delta": 0.0, "failure_prob": 0.05, "num_trials": 100}
+    assert audit.best_threshold(np.arange(10.0, 60.0), np.arange(-50.0, 1.0), **limits) == 5.0
+    assert audit.best_threshold(np.ones(50), -np.ones(50), **limits) == 0.0
+
+
 @pytest.mark.paper("stobatch", "Result 3")
 def test_the_sum_of_one_batch_keeps_the_claim_on_mnist_but_not_on_cifar10():
     assert inputs.BatchSum().honest_epsilon < inputs.BatchSum().claimed_epsilon

@@ -184,14 +184,19 @@ class Outcome:
 
 
 def best_threshold(scores_p, scores_q, *, delta, failure_prob, num_trials, num_thresholds=400):
-    """The threshold, found on samples of its own, above which a score's counts would prove most in ``num_trials``."""
+    """The threshold above which a score's counts would prove most in ``num_trials``, from samples of its own.
+
+    Halfway to the next sample above it: where the arms lie apart, it is in the middle of the gap.
+    """
     p, q = np.sort(scores_p), np.sort(scores_q)
     tried = np.unique(np.quantile(np.concatenate([p, q]), np.linspace(0, 1, num_thresholds)))
     extreme = np.concatenate([p[-200:], q[-200:]])  # far tails decide where ε is large
     tried = np.unique(np.concatenate([tried, extreme]))
     hits = [np.floor(num_trials * (v.size - np.searchsorted(v, tried, side="right")) / v.size) for v in (p, q)]
     bounds = epsilon_from_counts(hits[0], num_trials, hits[1], num_trials, delta=delta, failure_prob=failure_prob)
-    return float(tried[int(np.argmax(bounds))])
+    best = float(tried[int(np.argmax(bounds))])
+    above = np.concatenate([v[np.searchsorted(v, best, side="right") :][:1] for v in (p, q)])
+    return (best + float(above.min())) / 2 if above.size else best  # as far from the samples on both sides
 
 
 def by_score(attack, *, num_trials, streams, delta, failure_prob):
