@@ -87,11 +87,14 @@ class Network(nn.Module):
         """The layer of W_π; its ``weight`` is W_πᵀ, (K, |h_π|)."""
         return self.rest["last"]
 
+    def noisy(self, images, input_noise=None):
+        """x̄: images with their noise, as the first layer sees them (clipped to ±``input_range``)."""
+        images = images if input_noise is None else images + input_noise
+        return images.clamp(-self.input_range, self.input_range) if math.isfinite(self.input_range) else images
+
     def affine(self, images, *, input_noise=None):
         """h = θ₁ᵀ x̄ of noisy images, without noise of its own."""
-        images = images if input_noise is None else images + input_noise
-        if math.isfinite(self.input_range):
-            images = images.clamp(-self.input_range, self.input_range)
+        images = self.noisy(images, input_noise)
         return self.first(images if isinstance(self.first, nn.Conv2d) else images.flatten(1))
 
     def features(self, h):
