@@ -1,4 +1,4 @@
-"""What is served, attacked and certified: one protocol for StoBatch and for its baselines, and StoBatch's form of it."""
+"""What is served, attacked and certified: one protocol for StoBatch and its baselines, and StoBatch's form of it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Deployed(Protocol):
         """Logits of what answers queries. Not differentiable."""
 
     def draws(self, images, *, num_draws, generator):
-        """Scores for certificates, NumPy float64, (num_draws, n, K), each in [0, 1]: means over axis 0 for bounds on
-        averages, arg-maxima of each draw for bounds on counts."""
+        """Scores for :mod:`privrob.robust.certify`, NumPy float64, (n, num_draws, K), each in [0, 1]: means over axis 1
+        for bounds on averages, arg-maxima of each draw for bounds on counts."""
 
 
 class StoBatch:
@@ -112,12 +112,12 @@ class StoBatch:
 
         Paper: stobatch, Algorithm 3 and Section 3.3 ("when M_h is applied by invoking f with independent draws in χ₂,
         the noise χ₁ injected into x is fixed; and vice-versa").
-        Returns: float64, (num_draws, n, K), each in [0, 1]; they do not add up to 1 over the classes.
+        Returns: float64, (n, num_draws, K), each in [0, 1]; over the classes they add up to at most 1.
         """
         num_draws = checks.integer("num_draws", num_draws, low=1)
-        scores = np.empty((num_draws, len(images), self.network.num_classes))
+        scores = np.empty((len(images), num_draws, self.network.num_classes))
         if self.noise.kind == "none":
-            scores[:] = self.fixed(images).double().softmax(1).square().cpu().numpy()
+            scores[:] = self.fixed(images).double().softmax(1).square().cpu().numpy()[:, None]
             return scores
         stored, at_once = self._stored(), max(1, self.at_once // max(len(images), 1))
         if self.statistics == "batch":
@@ -132,5 +132,5 @@ class StoBatch:
                 of_h = of_h + self._redrawn("hidden", len(many), generator)
                 q = self.network.last(self.network.hidden(of_h))
                 product = p.double().softmax(1) * q.double().softmax(1)
-                scores[start : start + count] = product.reshape(count, len(images), -1).cpu().numpy()
+                scores[:, start : start + count] = product.reshape(count, len(images), -1).transpose(0, 1).cpu()
         return scores

@@ -1,12 +1,12 @@
 r"""The Laplace noise of StoBatch: stored draws for training, fresh ones for certificates.
 
-.. math:: \bar x = x + \chi_1/m,\quad \bar h = h + 2\chi_2/m,\qquad \chi_1, \chi_2 \sim \mathrm{Lap}(\Delta_R/\varepsilon_1)
+.. math:: \bar x = x + \chi_1/m,\quad \bar h = h + 2\chi_2/m,\quad \chi_1, \chi_2 \sim \mathrm{Lap}(\Delta_R/\varepsilon_1)
 
 and χ₃/m with entries of scale Δ_L2/(mε₂) on the coefficients of the labels; m is the *nominal* batch size.
 
-What the document leaves open, and what is done here: χ₂ ∈ R^β, "β the neurons of one feature map": every neuron of every
-map gets its own entry (with one vector for all maps, differences between maps would carry no noise). χ₃ ∈ R^{|h|} in line
-1, but the proof multiplies over the classes: one vector a class, unless ``as_printed``.
+What the document leaves open, and what is done here. χ₂ ∈ R^β, β the neurons of *one* feature map: every neuron of
+every map gets its own entry (with one vector for all maps, differences between maps would carry no noise).
+χ₃ ∈ R^{|h|} in line 1, but the proof multiplies over the classes: one vector a class, unless ``as_printed``.
 
 Paper: stobatch, Algorithm 1 (lines 1–2), Section 3.2, Appendix N.
 """
@@ -24,7 +24,7 @@ _KEPT_BYTES = 1 << 29  # of independent draws; those that do not fit are drawn a
 
 
 def laplace(shape, *, scale, generator, dtype=torch.float32):
-    """Laplace noise on the generator's device: the difference of two exponentials. Rounded: a study's noise, no vault's."""
+    """Laplace noise on the generator's device: the difference of two exponentials (of floats: for studies)."""
     device, shape = generator.device, tuple(shape)
     first = torch.empty(shape, dtype=dtype, device=device).exponential_(generator=generator)
     second = torch.empty(shape, dtype=dtype, device=device).exponential_(generator=generator)

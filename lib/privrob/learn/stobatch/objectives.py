@@ -7,7 +7,7 @@ With h̄ = θ₁ᵀx̄ + 2χ₂/m and x̃ = θ₁h̄ (tied), and with z = h_π W
     l(z, y) = \max(z, 0) - zy + \log 2 - \tfrac{|z|}{2} + \tfrac{z^2}{8}
 
 .. math::
-    \bar L = \frac{1}{m(1+\xi)} \Big[\sum_{B} \sum_k l(z_{ik}, y_{ik}) + \xi \sum_{B^{adv}} \sum_k l(z_{jk}, y_{jk})\Big]
+    \bar L = \frac{1}{m(1+\xi)} \Big[\sum_{B,k} l(z_{ik}, y_{ik}) + \xi \sum_{B^{adv},k} l(z_{jk}, y_{jk})\Big]
         - \frac1m \sum_k \chi_{3,k} \cdot W_k
 
 All but the whole of :math:`\bar L` are returned a record, so that portions of a batch add up to the batch.
@@ -27,7 +27,7 @@ _LOG2 = math.log(2.0)
 def reconstruction_as_printed(network, images, *, hidden_noise=None):
     r"""R̄ of each noisy record, (n,). It is linear in θ₁, hence has no least value.
 
-    Its gradient, h̄ taken as a constant, is :math:`\partial \bar R/\partial\theta_{1j} = \sum_i \bar h_i (1/2 - \bar x_{ij})`.
+    Its gradient, h̄ taken as a constant: :math:`\partial \bar R/\partial\theta_{1j} = \sum_i \bar h_i (1/2 - \bar x_{ij})`.
 
     Paper: stobatch, Eq. 6 (the objective) and Eq. 19 (its gradient).
     Args: images — x̄, as the first layer sees them;  hidden_noise — 2χ₂/m.

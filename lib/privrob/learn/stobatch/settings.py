@@ -56,7 +56,7 @@ class StoBatchSettings:
         noise — ``shared``: the single draw of Algorithm 1, the same for every record; ``independent``: one draw a
         record, the same at every step; ``none``: none on inputs and hidden layer;
         colour_noise — ``same``: one value for all colours of a pixel, as released;
-        label_noise — χ₃: ``sound`` (one vector a class), ``as_printed`` (one vector for all), ``as_released``, ``none``;
+        label_noise — χ₃: ``sound`` (one vector a class), ``as_printed`` (one for all), ``as_released``, ``none``;
         reconstruction — the objective of θ₁: ``as_released`` (absolute values, bounded below), ``as_printed`` (linear
         in θ₁), ``none`` (θ₁ stays as drawn);  loss — ``sound``, or ``as_printed`` (Section 3.2's expansion);
         adversarial_weight — ξ; 0: no adversarial batch at all;
@@ -184,12 +184,10 @@ class StoBatchSettings:
     def network_of(self, *, in_shape, num_classes, generator):
         """The network with fresh weights."""
         options = self.network_options or {}
-        return networks.build(
-            self.network, in_shape=in_shape, num_classes=num_classes, generator=generator, **options
-        )
+        return networks.build(self.network, in_shape=in_shape, num_classes=num_classes, generator=generator, **options)
 
     def budget(self, network):
-        """The noise scales and claims of this network's geometry: :class:`privrob.accounting.functional_budget.Budget`."""
+        """Noise scales and claims for this network, as a :class:`privrob.accounting.functional_budget.Budget`."""
         shape = network.geometry
         about = {
             "in_shape": network.in_shape,

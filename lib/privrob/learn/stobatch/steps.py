@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from privrob.learn.stobatch import objectives
 from privrob.robust import adversarial
 
-LOSSES = ("benign_loss", "adversarial_loss", "reconstruction_loss", "radius")
+LOSSES = ("benign_loss", "adversarial_loss", "reconstruction_loss", "training_radius")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Part:
     def split(self, count):
         """So many portions, in order, as equal as can be."""
         ends = [len(self) * i // count for i in range(count + 1)]
-        return [self.of(slice(a, b)) for a, b in zip(ends, ends[1:])]
+        return [self.of(slice(a, b)) for a, b in itertools.pairwise(ends)]
 
     def of(self, rows):
         """Some of the records."""
@@ -102,7 +103,7 @@ def gradients(network, settings, benign, attacked, *, labels_noise, generator, r
     first, rest = list(network.first.parameters()), list(network.rest.parameters())
     found = [torch.zeros_like(p) for p in (*first, *rest)]
     losses = dict.fromkeys(LOSSES, 0.0)
-    losses["radius"] = radius or 0.0
+    losses["training_radius"] = radius or 0.0
     total, scale = sum(len(part) for part, _, _ in parts), sum(weight for _, weight, _ in parts)
     network.train()
     for part, weight, name in parts:
