@@ -1,6 +1,6 @@
 r"""The Laplace noise of StoBatch: stored draws for training, fresh ones for certificates.
 
-.. math:: \bar x = x + \chi_1/m,\quad \bar h = h + 2\chi_2/m,\quad \chi_1, \chi_2 \sim \mathrm{Lap}(\Delta_R/\varepsilon_1)
+.. math:: \bar x = x + \chi_1/m, \quad \bar h = h + 2\chi_2/m, \quad \chi_{1,2} \sim \mathrm{Lap}(\Delta_R/\epsilon_1)
 
 and χ₃/m with entries of scale Δ_L2/(mε₂) on the coefficients of the labels; m is the *nominal* batch size.
 

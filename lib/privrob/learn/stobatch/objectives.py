@@ -27,7 +27,7 @@ _LOG2 = math.log(2.0)
 def reconstruction_as_printed(network, images, *, hidden_noise=None):
     r"""R̄ of each noisy record, (n,). It is linear in θ₁, hence has no least value.
 
-    Its gradient, h̄ taken as a constant: :math:`\partial \bar R/\partial\theta_{1j} = \sum_i \bar h_i (1/2 - \bar x_{ij})`.
+    With h̄ taken as a constant, :math:`\partial\bar R/\partial\theta_{1j} = \sum_i \bar h_i(1/2 - \bar x_{ij})`.
 
     Paper: stobatch, Eq. 6 (the objective) and Eq. 19 (its gradient).
     Args: images — x̄, as the first layer sees them;  hidden_noise — 2χ₂/m.
@@ -91,7 +91,8 @@ def adversarial_objective(benign, adversarial, *, batch_size, adversarial_weight
     r"""Sums of two batches' losses as one: :math:`\frac{1}{m(1+\xi)} [\sum_B L + \xi \sum_{B^{adv}} \Upsilon]`.
 
     Paper: stobatch, Eq. 9.
-    Args: benign, adversarial — losses, of any shape (a portion of each is fine);  batch_size — m, of the whole batch.
+    Args: benign, adversarial — losses, of any shape (a portion of each is fine, also none);  batch_size — m, of each
+        whole batch.
     """
     scale = batch_size * (1 + adversarial_weight)
     return (benign.sum() + adversarial_weight * adversarial.sum()) / scale

@@ -96,26 +96,29 @@ def gradients(network, settings, benign, attacked, *, labels_noise, generator, r
     Returns: (gradients, of ``network.first``'s parameters then ``network.rest``'s; losses, by the names of ``LOSSES``:
         means over records). Running averages of batch norm move.
     """
-    parts = [(benign, 1.0, "benign_loss")]
+    parts = [(benign, "benign_loss")]
     if attacked is not None and settings.adversarial:
         crafted = craft(network, settings, attacked, radius=radius, generator=generator)
-        parts.append((crafted, settings.adversarial_weight, "adversarial_loss"))
+        parts.append((crafted, "adversarial_loss"))
     first, rest = list(network.first.parameters()), list(network.rest.parameters())
     found = [torch.zeros_like(p) for p in (*first, *rest)]
     losses = dict.fromkeys(LOSSES, 0.0)
     losses["training_radius"] = radius or 0.0
-    total, scale = sum(len(part) for part, _, _ in parts), sum(weight for _, weight, _ in parts)
+    total = sum(len(part) for part, _ in parts)
     network.train()
-    for part, weight, name in parts:
+    for part, name in parts:
         for one in part.portions(settings.micro_batch_size):
             images = network.noisy(one.images, one.input_noise)
             if settings.reconstruction != "none":
                 value = _reconstruction(network, settings, images, one).sum() / total
                 _add(found, torch.autograd.grad(value, first, allow_unused=True))
                 losses["reconstruction_loss"] += value.item()
-            loss = _loss(network, settings, images, one).sum() / len(part)
-            _add(found[len(first) :], torch.autograd.grad(loss * (weight / scale), rest))
-            losses[name] += loss.item()
+            each = _loss(network, settings, images, one)
+            sides = (each, each[:0]) if name == "benign_loss" else (each[:0], each)
+            weight = settings.adversarial_weight
+            loss = objectives.adversarial_objective(*sides, batch_size=len(part), adversarial_weight=weight)
+            _add(found[len(first) :], torch.autograd.grad(loss, rest))
+            losses[name] += each.sum().item() / len(part)
     extra = _extra(network, settings, labels_noise)
     if extra is not None:
         _add(found[len(first) :], torch.autograd.grad(extra, rest, allow_unused=True))

@@ -255,9 +255,10 @@ class Training:
         """Where training stands, and the means since the row before.
 
         ``step``, ``epoch``, ``test_accuracy`` (of what is served; None without test records), ``benign_loss``,
-        ``adversarial_loss``, ``reconstruction_loss`` (a record), ``training_radius`` (mean μ_t), ``unused_records`` (in no
-        batch), ``num_trainers``, ``num_workers``, the ε columns (:func:`.noise.epsilon_columns`), ``weights_sha256``
-        (last row only), and the switches. All of it is about private records and has no guarantee.
+        ``adversarial_loss``, ``reconstruction_loss`` (a record), ``training_radius`` (mean μ_t),
+        ``unused_records`` (in no batch), ``num_trainers``, ``num_workers``, the ε columns
+        (:func:`privrob.learn.stobatch.noise.epsilon_columns`), ``weights_sha256`` (last row only), and the switches.
+        All of it is about private records and has no guarantee.
         """
         settings, (count, sums) = self.settings, self.seen
         used = self.num_trainers or 1
