@@ -1,5 +1,6 @@
 """Algorithm 4 over real processes: the single-process result, and what happens when a trainer is lost."""
 
+import io
 import json
 import os
 import socket
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from privrob.learn import checkpoints
 from privrob.learn.stobatch import distributed
 from privrob.learn.stobatch.distributed import LostTrainer, Member, Study
 
@@ -94,6 +94,14 @@ def alone(folder):
     return list(run.rows()), run
 
 
+def assert_same_weights(folder, run, tolerance):
+    """The server's file holds the weights and averages of that training."""
+    content = io.BytesIO((folder / "training.pt").read_bytes()[32:])
+    state = torch.load(content, weights_only=True)
+    for found, wanted in zip(state["tensors"], (*run.first, *run.rest, *run.buffers)):
+        torch.testing.assert_close(found, wanted.detach(), rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.paper("stobatch", "Algorithm 4")
 def test_a_lost_trainer_is_told_and_the_restarted_run_ends_as_the_single_process_does(folder):
     (said, status), (_, gone) = together(folder, faults=(None, "os._exit(7)"))
@@ -108,17 +116,22 @@ def test_a_lost_trainer_is_told_and_the_restarted_run_ends_as_the_single_process
     want, run = alone(folder)
     got = rows_of(said)
     assert [r["step"] for r in got] == [2, 4]
-    identity = torch.load(  # the file's own identity: only its weights are of interest here
-        __import__("io").BytesIO((folder / "training.pt").read_bytes()[32:]), weights_only=True
-    )["identity"]
-    state = checkpoints.read(folder / "training.pt", identity)
-    for found, wanted in zip(state["tensors"], (*run.first, *run.rest, *run.buffers)):
-        torch.testing.assert_close(found, wanted.detach(), rtol=1e-10, atol=1e-10)  # float64, four steps
+    assert_same_weights(folder, run, 1e-10)  # float64, four steps
     for a, b in zip(got, want):
         assert a["benign_loss"] == pytest.approx(b["benign_loss"], rel=1e-9)
         assert a["test_accuracy"] == b["test_accuracy"]
 
 
+@pytest.mark.slow
+@pytest.mark.paper("stobatch", "Algorithm 4")
+def test_single_precision_over_three_processes_is_the_single_process_too(folder):
+    (folder / "study.json").write_text(json.dumps(study(double=False)))
+    found = together(folder, faults=(None, None, None))
+    assert [status for _, status in found] == [0, 0, 0], found
+    assert_same_weights(folder, alone(folder)[1], 1e-5)
+
+
+@pytest.mark.slow
 def test_a_silent_trainer_is_told_after_the_timeout(folder):
     (said, status), _ = together(folder, faults=(None, "time.sleep(20); os._exit(0)"), timeout="5")
     assert status == 3, said
