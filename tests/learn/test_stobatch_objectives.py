@@ -16,7 +16,7 @@ def toy(name="dense", shape=(6, 1, 1), seed=0, **options):
     return network, images, noise
 
 
-@pytest.mark.paper("stobatch", "Eq. 19")
+@pytest.mark.paper("stobatch", "Equation 19")
 def test_gradient_of_the_reconstruction_is_the_printed_one():
     network, x, noise = toy(width=4)
     weight = network.first.weight  # (neurons, inputs): θ₁ transposed
@@ -27,7 +27,7 @@ def test_gradient_of_the_reconstruction_is_the_printed_one():
     torch.testing.assert_close(found, printed, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.paper("stobatch", "Eq. 19")
+@pytest.mark.paper("stobatch", "Equation 19")
 def test_gradient_of_a_convolution_is_the_printed_one_unrolled():
     network, x, noise = toy("mnist", (1, 8, 8))
     weight = network.first.weight
@@ -41,7 +41,7 @@ def test_gradient_of_a_convolution_is_the_printed_one_unrolled():
     torch.testing.assert_close(found, printed, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.paper("stobatch", "Eq. 6")
+@pytest.mark.paper("stobatch", "Equation 6")
 def test_reconstruction_is_the_first_order_expansion_of_the_cross_entropy():
     network, x, _ = toy(width=4)
     small = 1e-4
@@ -124,7 +124,7 @@ def test_released_label_noise_is_the_wrong_size():
     assert objectives.label_noise_term(weight, None).item() == 0
 
 
-@pytest.mark.paper("stobatch", "Eq. 9")
+@pytest.mark.paper("stobatch", "Equation 9")
 def test_adversarial_objective_weighs_the_two_batches():
     benign, adversarial = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([4.0, 5.0, 1.0])
     found = objectives.adversarial_objective(benign, adversarial, batch_size=3, adversarial_weight=1.5)

@@ -126,11 +126,15 @@ class StoBatch:
             h = self.network.affine(images, input_noise=stored["input_noise"])
             for start in range(0, num_draws, at_once):
                 count = min(at_once, num_draws - start)
-                many, of_h = (v.repeat(count, *[1] * (v.ndim - 1)) for v in (images, h))
-                noise = self._redrawn("inputs", len(many), generator)
-                p = self.network(many, input_noise=noise, hidden_noise=stored["hidden_noise"])
-                of_h = of_h + self._redrawn("hidden", len(many), generator)
-                q = self.network.last(self.network.hidden(of_h))
+                noise = self._redrawn("inputs", count * len(images), generator)
+                p = self.network(_on_each(images, noise), hidden_noise=stored["hidden_noise"])
+                noise = self._redrawn("hidden", count * len(images), generator)
+                q = self.network.last(self.network.hidden(_on_each(h, noise)))
                 product = p.double().softmax(1) * q.double().softmax(1)
                 scores[:, start : start + count] = product.reshape(count, len(images), -1).transpose(0, 1).cpu()
         return scores
+
+
+def _on_each(values, noise):
+    """Values with noise, as many times as there is noise for: all of them, all of them again, …"""
+    return (values + noise.unflatten(0, (-1, len(values)))).flatten(0, 1)

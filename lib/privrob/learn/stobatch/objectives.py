@@ -29,7 +29,7 @@ def reconstruction_as_printed(network, images, *, hidden_noise=None):
 
     With h̄ taken as a constant, :math:`\partial\bar R/\partial\theta_{1j} = \sum_i \bar h_i(1/2 - \bar x_{ij})`.
 
-    Paper: stobatch, Eq. 6 (the objective) and Eq. 19 (its gradient).
+    Paper: stobatch, Equation 6 (the objective) and Equation 19 (its gradient).
     Args: images — x̄, as the first layer sees them;  hidden_noise — 2χ₂/m.
     """
     with torch.no_grad():
@@ -44,7 +44,7 @@ def reconstruction_as_released(network, images, *, hidden_noise=None):
     The auto-encoder's hidden layer is rectified, normed, clipped to [−1, 1], then gets the noise; its reconstruction is
     rectified; each pixel counts |x̃ (1/2 − x̄) + log 2|. Gradients run through encoder and decoder.
 
-    Not in the document (Eq. 6 is :func:`reconstruction_as_printed`).
+    Not in the document (Equation 6 is :func:`reconstruction_as_printed`).
     """
     h = network.features(network.affine(images)).clamp(-1.0, 1.0)
     h = h if hidden_noise is None else h + hidden_noise
@@ -90,7 +90,7 @@ def label_noise_term(weight, noise, *, variant="sound", released="mnist"):
 def adversarial_objective(benign, adversarial, *, batch_size, adversarial_weight):
     r"""Sums of two batches' losses as one: :math:`\frac{1}{m(1+\xi)} [\sum_B L + \xi \sum_{B^{adv}} \Upsilon]`.
 
-    Paper: stobatch, Eq. 9.
+    Paper: stobatch, Equation 9.
     Args: benign, adversarial — losses, of any shape (a portion of each is fine, also none);  batch_size — m, of each
         whole batch.
     """

@@ -63,7 +63,7 @@ def craft(network, settings, part, *, radius, generator):
     parameters is read. ``clean``: from x in [−1, 1], through the stored noise; the result has no input noise.
     Batch norm uses the statistics of the portion, as in training.
 
-    Paper: stobatch, Algorithm 1 (lines 6–11), Eq. 7, Eq. 8; the label is the network's prediction.
+    Paper: stobatch, Algorithm 1 (lines 6–11), Equation 7, Equation 8; the label is the network's prediction.
     Returns: a :class:`Part` with the true labels and no input noise.
     """
     perturbed, crafted = settings.adversarial_source == "perturbed", []
