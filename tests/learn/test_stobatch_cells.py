@@ -60,7 +60,14 @@ def test_there_is_a_row_for_every_question(rows):
 
 def test_every_row_has_the_switches_and_the_epsilons(rows):
     for row in rows:
-        assert not {*SWITCHES, "claimed_epsilon", "honest_epsilon", "data", "num_records"} - set(row)
+        assert not {
+            *SWITCHES,
+            "claimed_epsilon",
+            "honest_epsilon_inputs",
+            "honest_epsilon",
+            "data",
+            "num_records",
+        } - set(row)
         assert row["honest_epsilon"] == math.inf
         assert 0 < row["claimed_epsilon"] < math.inf
         assert row["data"]
@@ -110,7 +117,7 @@ def test_certificates_at_attacked_images_are_of_their_own_radius():
     found = [r for r in rows if r["row"] == "certificate"]
     assert [(r["kind"], r["attack_model"], r["radius"]) for r in found] == [("fgsm", "eot", r) for r in RADII]
     assert {r["eot_draws"] for r in rows if r["row"] == "attack" and r["kind"]} == {2}
-    assert all(math.isfinite(r["honest_epsilon"]) for r in rows)
+    assert all(math.isfinite(r["honest_epsilon_inputs"]) for r in rows)
 
 
 def test_layers_take_the_scales_that_inference_draws():

@@ -123,8 +123,13 @@ def test_a_row_says_what_is_claimed_beside_what_is_true():
 
     run = training(settings())
     shared, independent = last(), last(noise="independent")
-    assert shared["honest_epsilon"] == math.inf
-    assert independent["honest_epsilon"] == pytest.approx(2 * 64 / run.budget.input_scale)
+    assert shared["honest_epsilon"] == independent["honest_epsilon"] == math.inf  # labels have no guarantee
+    assert shared["honest_epsilon_inputs"] == math.inf
+    assert independent["honest_epsilon_inputs"] == pytest.approx(2 * 64 / run.budget.input_scale)
+    assert last(noise="independent", adversarial_source="clean")["honest_epsilon_inputs"] == math.inf
+    assert math.isfinite(
+        last(noise="independent", adversarial_source="clean", adversarial_weight=0.0)["honest_epsilon_inputs"]
+    )
     assert shared["claimed_epsilon"] == independent["claimed_epsilon"] == shared["claimed_epsilon_now"]
     assert last(noise="none")["claimed_epsilon"] == math.inf
     rule = {"epsilon_features": None, "epsilon_labels": None, "budget_rule": "mnist", "epsilon": 1.0}

@@ -100,7 +100,7 @@ def train_cell(settings, *, streams, scratch=None):
 def _common(last, own):
     """What the rows of an evaluation share with the last of the training."""
     names = ("step", "epoch", "num_trainers", "num_workers", "nominal_batch_size", "input_scale", "theta_norm")
-    epsilons = ("claimed_epsilon", "claimed_epsilon_now", "honest_epsilon")
+    epsilons = ("claimed_epsilon", "claimed_epsilon_now", "honest_epsilon_inputs", "honest_epsilon")
     return {name: last[name] for name in (*names, *epsilons)} | own.switches()
 
 

@@ -32,7 +32,7 @@ import argparse
 import datetime
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -231,9 +231,13 @@ def main(arguments=None):
     parser.add_argument("--checkpoint", help="the server's file")
     parser.add_argument("--timeout", dest="timeout_s", type=float, default=600.0)
     parser.add_argument("--save-every", type=int, default=1)
+    parser.add_argument("--device", help="of this process, in place of the study's: cuda:1, say")
     given = vars(parser.parse_args(arguments))
+    study, device = given.pop("study"), given.pop("device")
+    if device is not None:
+        study = replace(study, settings=replace(study.settings, device=device))
     try:
-        for row in run(given.pop("study"), **given):
+        for row in run(study, **given):
             print(json.dumps(row), flush=True)
     except LostTrainer as error:
         print(error, flush=True)

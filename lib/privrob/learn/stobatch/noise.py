@@ -19,6 +19,7 @@ from collections import OrderedDict
 import torch
 
 from privrob import checks
+from privrob.accounting import functional_budget
 
 _KEPT_BYTES = {"cpu": 1 << 29, "cuda": 1 << 34}  # of independent draws; what does not fit is drawn again, the same
 
@@ -125,30 +126,33 @@ class Noise:
 def epsilon_columns(settings, budget, network, *, first_weight_at_start):
     """What a row says about privacy: the document's claim beside what can be proved.
 
-    ``claimed_epsilon`` is the document's sum, with ‖θ₁‖ as its authors took it (where ``budget_rule`` says whose) or as
-    drawn; ``claimed_epsilon_now`` the same with the true norm of θ₁ as it is; ``honest_epsilon`` what the perturbed
-    inputs cost a replaced record: 2D/b for independent noise, infinite for shared or no noise.
+    ``claimed_epsilon`` — the document's sum, with ‖θ₁‖ as its authors took it (where ``budget_rule`` says whose) or as
+    drawn;  ``claimed_epsilon_now`` — the same with the true norm of θ₁ as it is now;
+    ``honest_epsilon_inputs`` — of the images alone, one replaced by another: 2D/b where each record has noise of its
+    own and nothing else of it is read; infinite with shared noise (differences carry none), without noise, with one
+    value for all colours, and where adversarial examples are crafted from clean images;
+    ``honest_epsilon`` — of a whole record: infinite, because labels reach all layers below the last without noise.
     """
     start, now = theta_norm(network, first_weight_at_start), theta_norm(network, network.first.weight)
+    noisy = settings.noise != "none"
     claimed = budget.claimed_epsilon(start) if settings.budget_rule is None else settings.epsilon
-    honest = budget.honest_epsilon_independent if settings.noise == "independent" else budget.honest_epsilon_shared
-    if settings.noise == "independent" and settings.colour_noise == "same" and network.in_shape[0] > 1:
-        honest = math.inf  # differences between colours carry no noise
+    bare = settings.colour_noise == "same" and network.in_shape[0] > 1
+    bare |= settings.adversarial and settings.adversarial_source == "clean"
+    own = settings.noise == "independent" and not bare
     return {
-        "claimed_epsilon": claimed if settings.noise != "none" else math.inf,
-        "claimed_epsilon_now": budget.claimed_epsilon(now) if settings.noise != "none" else math.inf,
-        "honest_epsilon": honest,
+        "claimed_epsilon": claimed if noisy else math.inf,
+        "claimed_epsilon_now": budget.claimed_epsilon(now) if noisy else math.inf,
+        "honest_epsilon_inputs": budget.honest_epsilon_independent if own else budget.honest_epsilon_shared,
+        "honest_epsilon": math.inf,
         "theta_norm": now,
-        "input_scale": budget.input_scale if settings.noise != "none" else 0.0,
+        "input_scale": budget.input_scale if noisy else 0.0,
         "nominal_batch_size": settings.noise_batch_size,
     }
 
 
 def theta_norm(network, weight):
     """‖θ₁‖ as :mod:`privrob.accounting.functional_budget` has it; a dense layer's weight is stored transposed."""
-    from privrob.accounting import functional_budget as fb
-
     values = weight.detach().cpu().double().numpy()
     if values.ndim == 2:
-        return fb.affine_norm(values.T)
-    return fb.convolution_norm(values, stride=network.first.stride[0])
+        return functional_budget.affine_norm(values.T)
+    return functional_budget.convolution_norm(values, stride=network.first.stride[0])
