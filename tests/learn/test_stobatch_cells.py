@@ -139,6 +139,26 @@ def _parts(**changes):
     return own, *tensors
 
 
+def test_portions_of_images_are_certified_as_the_whole(monkeypatch):
+    """Without redrawn noise nothing but the portions could differ."""
+    asked = settings(psi=1e9, num_steps=3, attack_kinds=(), num_certified=9)
+    whole = cells.train_cell(asked, streams=STREAMS)
+    monkeypatch.setattr(cells, "_CERTIFIED_AT_ONCE", 4)
+    for a, b in zip(whole, cells.train_cell(asked, streams=STREAMS)):
+        for name in ("accuracy", "certified_accuracy", "num_images", "guaranteed"):
+            assert a.get(name) == b.get(name)
+
+
+def test_an_untrained_surrogate_is_another_target():
+    asked = {"attack_models": ("surrogate",), "attack_kinds": ("ifgsm",), "attack_radii": (0.1, 0.2, 0.3)}
+    asked |= {"certificates": (), "num_steps": 8}
+    one, other = (
+        [r["accuracy"] for r in cells.train_cell(settings(**asked, surrogate_statistics=s), streams=STREAMS)[2:]]
+        for s in (None, "initial")
+    )
+    assert one != other
+
+
 def test_a_cell_resumes_and_ends_the_same(tmp_path, rows):
     (tmp_path / "training.pt").write_bytes(b"rubbish of an older run")
     assert cells.train_cell(settings(save_every=2), streams=STREAMS, scratch=tmp_path) == rows
@@ -175,6 +195,7 @@ def test_images_lie_in_the_documents_range_and_are_cropped_in_the_middle():
         ({"certificates": ("proved",)}, "certificates"),
         ({"certificate_radii": ()}, "certificate_radii must hold"),
         ({"certificate_release": "2021"}, "certificate_release"),
+        ({"surrogate_statistics": "none"}, "surrogate_statistics"),
         ({"num_draws": 0}, "num_draws"),
         ({"failure_prob": 0.0}, "failure_prob"),
         ({"crop": 9}, "crop"),

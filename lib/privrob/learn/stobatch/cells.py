@@ -6,11 +6,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from privrob import checks
 from privrob.learn import datasets
 from privrob.learn.checkpoints import BadCheckpoint
+from privrob.learn.stobatch import networks
 from privrob.learn.stobatch import settings as choices
 from privrob.learn.stobatch.training import Training
 from privrob.robust import adversarial, certify
@@ -22,6 +24,7 @@ _EVALUATION = {
     "attack_models": ("surrogate",),
     "attack_test_steps": (10,),
     "eot_draws": 10,
+    "surrogate_statistics": None,
     "num_attacked": None,
     "certificates": (),
     "certificate_bounds": ("clopper_pearson",),
@@ -33,6 +36,7 @@ _EVALUATION = {
     "failure_prob": 0.05,
 }
 _OWN = ("dataset", "crop", "seed", "name", "timed", "num_trainers", "num_workers", "save_every", *_DATA, *_EVALUATION)
+_CERTIFIED_AT_ONCE, _SAVED_EVERY = 500, 50
 _AT_ONCE = 250  # attacked images; with batch statistics these are what a batch is
 _last = {}  # cells of a sweep share their data: the last set is kept
 
@@ -65,9 +69,10 @@ def train_cell(settings, *, streams, scratch=None):
     Args: settings — a dict: ``dataset`` and of :func:`privrob.learn.datasets.load`'s arguments ``num_records``,
         ``num_test``, ``num_classes``, ``allow_stand_in``, ``shape``;  ``crop`` — of :func:`loaded`;  ``seed``, ``name``
         — tell cells apart;  ``num_trainers``, ``num_workers`` — of Algorithm 4;  ``save_every`` — steps between
-        checkpoints;  ``timed`` — training rows have ``seconds``;
+        checkpoints (50);  ``timed`` — training rows have ``seconds``;
         ``attack_kinds``, ``attack_radii``, ``attack_models``, ``attack_test_steps`` — a row for each combination, over
         the first ``num_attacked`` test images (None: all);  ``eot_draws`` — calls whose mean gradient ``eot`` takes;
+        ``surrogate_statistics`` — ``initial``: of a surrogate whose batch norm was never trained, as released;
         ``certificates`` (kinds), ``certificate_bounds``, ``certificate_radii``, ``num_draws``, ``failure_prob`` — of
         :mod:`privrob.robust.certify`, over the first ``num_certified`` test images;  ``certificate_release`` — of kind
         ``as_released``;  ``certificate_inputs`` — ``clean``, ``attacked`` (the document's: at each attacked image, for
@@ -132,7 +137,7 @@ def _attacks(evaluation):
 def _attacked(training, images, labels, attack, evaluation, streams):
     """Attacked images, pushed away from their true labels."""
     model, kind, num_steps, radius = attack
-    deployed = training.deployed()
+    deployed = training.deployed(surrogate_statistics=evaluation["surrogate_statistics"])
     generator = streams.child("attack", *attack).torch("noise", training.device)
     target = adversarial.target(deployed, attack_model=model, generator=generator)
     draws = evaluation["eot_draws"] if model == "eot" else 1
@@ -161,7 +166,8 @@ def attack_rows(training, evaluation, *, streams):
         accuracy = training.deployed(at_once=_AT_ONCE).accuracy(found, labels)
         model, kind, num_steps, radius = attack
         about = {"kind": kind, "radius": radius, "attack_model": model, "attack_test_steps": num_steps}
-        draws = {"eot_draws": evaluation["eot_draws"]} if model == "eot" else {}
+        more = {"eot": ("eot_draws",), "surrogate": ("surrogate_statistics",)}.get(model, ())
+        draws = {name: evaluation[name] for name in more}
         rows.append({**shared, **about, **draws, "accuracy": accuracy})
     return rows
 
@@ -207,44 +213,50 @@ def certificate_rows(training, evaluation, *, streams):
 
 
 def _certified(training, images, labels, radii, evaluation, streams):
-    """Rows of one set of images: everything that a certificate needs is in this one function."""
-    generator = streams.torch("draws", training.device)
-    scores = training.deployed().draws(images, num_draws=evaluation["num_draws"], generator=generator)
-    truth, settings, rows = labels.cpu().numpy(), training.settings, []
+    """Rows of one set of images: all that a certificate needs is in this one function."""
+    generator, deployed, settings = streams.torch("draws", training.device), training.deployed(), training.settings
     mixes = settings.batch_norm_evaluation == "batch"  # an answer that depends on the other images
     colours = settings.colour_noise == "same" and training.network.in_shape[0] > 1
-    for kind in evaluation["certificates"]:
-        release = evaluation["certificate_release"] if kind == "as_released" else None
-        split = "as_released" if kind == "as_released" else "joint"
-        for bound in evaluation["certificate_bounds"]:
-            how = {"bound": bound, "failure_prob": evaluation["failure_prob"], "split": split}
+    asked = [(kind, bound) for kind in evaluation["certificates"] for bound in evaluation["certificate_bounds"]]
+    ready = {kind: layers(training, kind) for kind in evaluation["certificates"]}
+    answers = {one: [] for one in asked}
+    for part, truth in zip(images.split(_CERTIFIED_AT_ONCE), labels.cpu().split(_CERTIFIED_AT_ONCE)):
+        scores = deployed.draws(part, num_draws=evaluation["num_draws"], generator=generator)
+        for kind, bound in asked:
             found = certify.verify(
-                scores, layers=layers(training, kind), attack_radii=radii, kind=kind, release=release, **how
+                scores,
+                layers=ready[kind],
+                attack_radii=radii,
+                kind=kind,
+                release=_release(kind, evaluation),
+                bound=bound,
+                failure_prob=evaluation["failure_prob"],
+                split="as_released" if kind == "as_released" else "joint",
             )
-            certified = found.certified_accuracy(truth)
-            for i, radius in enumerate(radii):
-                rows.append(
-                    {
-                        "row": "certificate",
-                        "certificate": kind,
-                        "certificate_release": release,
-                        "bound": bound,
-                        "radius": float(radius),
-                        "certified_accuracy": float(certified[i]),
-                        "accuracy": found.conventional_accuracy(truth),
-                        "median_epsilon_robust": float(_median(found.epsilon_robust)),
-                        "median_size": float(_median(found.size[:, i])),
-                        "largest_size": float(found.size[:, i].max(initial=0.0)),
-                        "guaranteed": bool(found.guaranteed and not mixes and not colours),
-                        "num_draws": evaluation["num_draws"],
-                        "num_images": len(truth),
-                    }
-                )
+            answers[kind, bound].append((found.correct(truth), found.is_robust, found.epsilon_robust, found.size))
+    rows = []
+    for (kind, bound), parts in answers.items():
+        correct, robust, epsilon, size = (np.concatenate(values) for values in zip(*parts))
+        about = {
+            "row": "certificate",
+            "certificate": kind,
+            "certificate_release": _release(kind, evaluation),
+            "bound": bound,
+            "accuracy": float(correct.mean()),
+            "median_epsilon_robust": float(np.median(epsilon)),
+            "guaranteed": kind == "sound" and not mixes and not colours,
+            "num_draws": evaluation["num_draws"],
+            "num_images": len(correct),
+        }
+        for i, radius in enumerate(radii):
+            certified = float((correct & robust[:, i]).mean())
+            sizes = {"median_size": float(np.median(size[:, i])), "largest_size": float(size[:, i].max())}
+            rows.append({**about, "radius": float(radius), "certified_accuracy": certified, **sizes})
     return rows
 
 
-def _median(values):
-    return torch.as_tensor(values).median().item() if len(values) else 0.0
+def _release(kind, evaluation):
+    return evaluation["certificate_release"] if kind == "as_released" else None
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -279,6 +291,8 @@ def _checked(settings):
     if evaluation["num_attacked"] is not None:
         checks.integer("num_attacked", evaluation["num_attacked"], low=1)
     checks.probability("failure_prob", evaluation["failure_prob"], allow_zero=False, allow_one=False)
+    if evaluation["surrogate_statistics"] is not None:
+        checks.choice("surrogate_statistics", evaluation["surrogate_statistics"], networks.STATISTICS)
     checks.choice("certificate_release", evaluation["certificate_release"], certify.RELEASES)
     if (
         evaluation["certificates"]
@@ -287,7 +301,8 @@ def _checked(settings):
     ):
         raise ValueError("certificate_radii must hold at least one radius with certificates at clean images, got none")
     own = choices.StoBatchSettings(**{name: settings[name] for name in choices.NAMES if name in settings})
-    more = {name: settings[name] for name in ("num_trainers", "num_workers", "save_every") if name in settings}
+    more = {name: settings[name] for name in ("num_trainers", "num_workers") if name in settings}
+    more["save_every"] = settings.get("save_every", _SAVED_EVERY)
     return own, evaluation, more
 
 
