@@ -8,8 +8,8 @@ and :math:`\Delta_{L2}/(m\varepsilon_2)` to the coefficients of the labels, and 
 
 The claim is kept apart from what can be proved: every number of it is called ``claimed_*``. One record replaced by
 another moves its image by up to 2D in l1. With noise drawn anew for each record that costs
-:math:`2D/b = 2Dm\varepsilon_1/\Delta_R`; with one noise vector added to all records, as printed, differences of perturbed
-records have no noise at all and the cost is infinite.
+:math:`2D/b = 2Dm\varepsilon_1/\Delta_R`; with one noise vector added to all records, as printed, differences of
+perturbed records have no noise at all and the cost is infinite.
 
 Orientation of the norm: the first layer is h = θ₁ᵀx with θ₁ of shape (inputs, neurons), and its l1 sensitivity per unit
 of l1 change of x is the largest sum of absolute weights that leave *one input*, over all neurons that read it
@@ -140,7 +140,7 @@ class Budget:
 
     @property
     def honest_epsilon_sum(self):
-        """2Dε₁/Δ_R: exact ε of the *sum* of a batch of perturbed inputs, shared noise; all that the claim can be true of."""
+        """2Dε₁/Δ_R: exact ε of the *sum* of a batch of perturbed inputs, with one noise vector for all."""
         return 2 * self.num_inputs * self.epsilon_features / self.reconstruction_sensitivity
 
 
@@ -250,6 +250,16 @@ CONFIGURATIONS = {
 def configuration(dataset):
     """The setting of Appendix P by name."""
     return CONFIGURATIONS[checks.choice("dataset", dataset, CONFIGURATIONS)]
+
+
+def initial_kernels(dataset, *, rng):
+    """A first layer as Glorot's uniform distribution draws it, which the authors' release starts from.
+
+    Returns: (maps, channels, side, side); the stride is 2 in all three networks.
+    """
+    found = configuration(dataset)
+    side, reach = math.isqrt(found.kernel_area), math.sqrt(6 / (found.kernel_area * (found.channels + found.num_maps)))
+    return rng.uniform(-reach, reach, (found.num_maps, found.channels, side, side))
 
 
 def split(dataset, epsilon, *, theta_norm=None, **changes):

@@ -205,7 +205,7 @@ def _logits(model, images):
         raise ValueError(f"model must return logits of shape ({len(images)}, K), K at least 2, got {shape}")
     if not torch.isfinite(logits).all():
         raise ValueError("model must return finite logits, got NaN or infinity among them")
-    return logits
+    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()  # under autocast
 
 
 def _predict(model, images, num_draws):
