@@ -108,6 +108,13 @@ def test_adversarial_examples_come_from_perturbed_records_and_share_out_the_ense
     assert not torch.allclose(from_clean.images, crafted.images, atol=0.5)
 
 
+def test_the_range_of_adversarial_examples_is_that_of_noisy_images():
+    run = training(settings(epsilon_features=1.0))  # noise far beyond ±10, where the first layer clips
+    crafted = steps.craft(run.network, run.settings, run.batch(0), radius=0.5, generator=torch.Generator())
+    assert crafted.images.max() == 10
+    assert crafted.images.min() == -10
+
+
 def test_crafting_leaves_the_network_as_it_was():
     run = training(settings())
     before = weights(run).clone()
