@@ -167,7 +167,7 @@ def test_another_seed_gives_other_rows_in_studies_and_diff_tells_them_apart(done
     house, _ = done
     status, out = house.run(ONE, *SMOKE, "-p", "seed", 1)
     assert status == 0, out
-    study = house.root / "studies" / "seed=1"
+    study = house.root / "studies" / "sec1_toy_seed=1"
     one, two = (files.csv_to_rows(files.read_text(f / ONE / "smoke/rows.csv")) for f in (house.results, study))
     assert all(a["value"] != b["value"] for a, b in zip(one, two, strict=True))
     status, out = house.run("diff", house.results, study)

@@ -74,11 +74,12 @@ def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house,
     monkeypatch.chdir(house.root)
     status, told = house.run("sec1_toy", "--preset", "smoke", "--sweep", "scale=2.0,3.0", "--sweep", "seed=0")
     assert status == 0, told
-    out = house.root / "studies" / "scale=2.0,3.0_seed=0"
+    out = house.root / "studies" / "sec1_toy_scale=2.0,3.0_seed=0"
     assert f"Read on: {out.relative_to(house.root)}/COMPARISON.md" in told
     page = (out / "COMPARISON.md").read_text(encoding="utf-8")
     assert "| item | scale = 2.0, seed = 0 | scale = 3.0, seed = 0 |" in page
-    assert "| Toy | 2 (trend) | 3 (trend) |" in page
+    assert "| sec1 toy two (Toy) | 2 (trend) | 3 (trend) |" in page
+    assert "1 of 2 items came out the same in all." in page
     for folder in ("scale=2.0_seed=0", "scale=3.0_seed=0"):
         assert f"{folder}/{ONE}/smoke/draws.png" in page
         assert (out / folder / ONE / "smoke" / "draws.png").is_file()
@@ -99,6 +100,29 @@ def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house,
     told = capsys.readouterr().out
     assert told.count("done") == 2
     assert "scale = 3.0" in told
+
+
+def test_another_notebook_joins_a_study_and_another_study_is_refused_its_folder(tmp_path):
+    one, two = (Study((name,), "smoke", {"scale": "3.0"}) for name in (ONE, TWO))
+    studies.write(one, tmp_path)
+    both = studies.joined(two, tmp_path)
+    assert both.notebooks == (ONE, TWO)
+    assert studies.joined(Study((), "smoke", {"scale": "3.0"}), tmp_path).notebooks == ()
+    assert one.label() != two.label()
+    with pytest.raises(guard.ParameterError, match="--out must not hold another study"):
+        studies.joined(Study((ONE,), "smoke", {"scale": "4.0"}), tmp_path)
+
+
+def test_a_trend_that_leads_elsewhere_is_a_finding_of_a_study_and_no_fault(house):
+    from privrob.suite import catalogue
+
+    result = {
+        "claims": [{"id": "a", "surprise": True, "verdict": "trend"}, {"id": "b", "surprise": True, "verdict": "fails"}]
+    }
+    (reference,), _ = catalogue.plans([ONE], preset="smoke", out=house.root / "out")
+    (study,), _ = catalogue.plans([ONE], preset="smoke", out=house.root / "out", overrides=[("scale", "3.0")])
+    assert reference.surprises(result) == ["a", "b"]
+    assert study.surprises(result) == ["b"]
 
 
 def test_a_notebook_without_the_swept_parameter_is_left_out(house, monkeypatch, capsys):

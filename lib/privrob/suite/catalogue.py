@@ -89,6 +89,7 @@ class Plan:
     minutes: float
     cells: Path | None = None  # where its cells are kept, when not in out
     unlike: dict | None = None  # what differs from the run that the notebook's sentences are about
+    study: bool = False  # whether somebody changed parameters
 
     @property
     def name(self):
@@ -112,6 +113,10 @@ class Plan:
             [notebook_hash(self.source), library_hash(self.source), self.changes, [c.as_dict() for c in mine.values()]]
         )
 
+    def surprises(self, result):
+        """Claims whose verdict is not the expected one. In a study, where a trend leads is a finding, no fault."""
+        return [c["id"] for c in result["claims"] if c["surprise"] and not (self.study and c["verdict"] == "trend")]
+
     def state(self):
         """("done" | "stale" | "missing" | "damaged", why) of the results that are there."""
         try:
@@ -123,7 +128,7 @@ class Plan:
         if "notebook.ipynb" not in result["files"] or "sha256" not in result:
             return "stale", "made before results had checksums"
         if result["inputs"] == self.inputs():
-            surprises = [c["id"] for c in result["claims"] if c["surprise"]]
+            surprises = self.surprises(result)
             return (
                 ("surprise", f"verdict not as expected: {', '.join(surprises)}")
                 if surprises
@@ -180,5 +185,5 @@ def plans(patterns, *, preset, out, overrides=(), cells=None):
         here, there = source.defaults | values, source.defaults | told
         unlike = {k: v for k, v in here.items() if digest(v) != digest(there[k])}
         minutes = float((table[preset] or {}).get(LIMIT, 24 * 60))
-        result.append(Plan(source, preset, changes, Path(out), minutes, cells, unlike))
+        result.append(Plan(source, preset, changes, Path(out), minutes, cells, unlike, bool(overrides)))
     return result, notices

@@ -117,6 +117,8 @@ def _study(arguments):
         preset = arguments.preset or "laptop"
         study = studies.Study(tuple(arguments.notebooks), preset, dict(arguments.overrides), dict(sweep))
         default = home / "studies" / study.label() if study.changes else home / "results"
+    if study.changes:
+        study = studies.joined(study, arguments.out or default)
     return study, (Path(arguments.out).expanduser() if arguments.out else default).resolve()
 
 
@@ -189,7 +191,7 @@ def _run(study, parts, a, out):
             driver.mend(place)
         for line in dict.fromkeys(line for _, _, notices in parts for line in notices):
             print(f"note: {line}")
-        runs = f"{len(plans)} notebook(s)" + (f" ({len(parts)} combinations)" if study.sweep else "")
+        runs = f"{len({p.name for p in plans})} notebook(s)" + (f", {len(parts)} combinations" if study.sweep else "")
         print(f"privrob: {runs}, preset {study.preset}, results in {driver._relative(out)}")
         if sys.version_info[:2] != (3, 11):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
@@ -297,6 +299,12 @@ def test(argv):
 
 def lab(argv):
     """JupyterLab in this environment."""
+    parser = _parser(
+        "lab", "Opens JupyterLab on the notebooks, with the library importable. More options: jupyter lab's."
+    )
+    if {"-h", "--help"} & set(argv):
+        parser.print_help()
+        return 0
     if shutil.which("jupyter-lab", path=Path(sys.executable).parent) is None:
         raise Refused("lab needs jupyterlab in this environment; install privrob[lab]")
     from privrob.suite import execute

@@ -38,7 +38,7 @@ def clean(out, *, yes, studies=False):
         smoke = [folder for (_, preset), folder in record.find(out).items() if preset == "smoke"]
         found = [(p, why) for p, why in targets if p.exists()] + [(p, "results of the smoke preset") for p in smoke]
         total = sum(_remove(path, why, out, yes) for path, why in found)
-        mine = sorted((repository() / "studies").glob("*")) if out == repository() / "results" else []
+        mine = sorted((repository() / "studies").glob("[!.]*")) if out == repository() / "results" else []
         for study in mine if studies else ():
             total += _remove_study(study, out, yes)
         print(f"{total / 2**20:9.1f} MB in all, {'removed' if yes else 'nothing removed yet: add --yes'}")

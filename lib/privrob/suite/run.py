@@ -230,7 +230,7 @@ def finish(plan, folder, status, seconds):
                 folder, plan.source, changes=plan.changes, token=job["token"], inputs=job["inputs"]
             )
             put_in_place(evidence.tidy(node, evidence.note(plan)), folder, plan)
-            surprises = [c["id"] for c in result["claims"] if c["surprise"]]
+            surprises = plan.surprises(result)
             if surprises:
                 return Ended(plan.name, "surprise", f"verdict not as expected: {', '.join(surprises)}", seconds)
             return Ended(plan.name, "ran", result["summary"], seconds)

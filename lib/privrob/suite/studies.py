@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -63,8 +63,10 @@ class Study:
         return [dict(zip(self.sweep, values)) for values in itertools.product(*self.sweep.values())]
 
     def label(self):
-        """A name for its folder."""
-        return words({**self.parameters, **{n: ",".join(v) for n, v in self.sweep.items()}})
+        """A name for its folder: what is run (``all``, or the globs' words), then what is changed."""
+        notebooks = "+".join(n.rpartition("/")[2].removesuffix(".ipynb") or n for n in self.notebooks) or "all"
+        notebooks = re.sub(r"[^A-Za-z0-9_+-]+", "", notebooks)[:60] or "some"
+        return f"{notebooks}_{words({**self.parameters, **{n: ','.join(v) for n, v in self.sweep.items()}})}"
 
     def folders(self, out):
         """[(swept values, folder)], the folder ``out`` itself without a sweep."""
@@ -171,6 +173,21 @@ def read(path):
     )
 
 
+def joined(study, out):
+    """The study with the notebooks of the one that ``out`` holds already, which must make the same changes."""
+    path = Path(out).expanduser() / FILE
+    if not path.is_file():
+        return study
+    there = read(path)
+    if (there.preset, there.parameters, there.sweep) != (study.preset, study.parameters, study.sweep):
+        raise guard.ParameterError(f"--out must not hold another study, {path} is one; give another folder")
+    if not (there.notebooks and study.notebooks):
+        return replace(study, notebooks=(), title=study.title or there.title)
+    return replace(
+        study, notebooks=tuple(dict.fromkeys([*there.notebooks, *study.notebooks])), title=study.title or there.title
+    )
+
+
 def write(study, out):
     """Leave the study's own file in its folder, and the page that compares its combinations; returns the page or None.
 
@@ -201,18 +218,19 @@ def write(study, out):
 
 
 def _together(study, out, name):
-    """Write the rows of all combinations of a notebook into one table, the swept values first; a line that says so."""
-    rows = []
-    for values, folder in study.folders(out):
-        path = folder / name / study.preset / ROWS
-        if path.is_file():
-            own = {n: _value(v) for n, v in values.items()}
-            rows += [{**own, **row} for row in csv_to_rows(read_text(path))]
-    if not rows:
-        return []
-    target = f"{name.replace('/', '.')}.{ROWS}"
-    write_text(out / target, rows_to_csv(rows))
-    return [f"Rows of all combinations: [{target}]({target}).", ""]
+    """Write each table of a notebook (its rows, and those of its figures) for all combinations into one, the swept
+    values first; a line that names them."""
+    folders = [({n: _value(v) for n, v in values.items()}, f / name / study.preset) for values, f in study.folders(out)]
+    targets = []
+    for table in sorted({p.name for _, folder in folders for p in folder.glob("*.csv")}, key=lambda t: (t != ROWS, t)):
+        rows = []
+        for own, folder in folders:
+            if (folder / table).is_file():
+                rows += [{**own, **row} for row in csv_to_rows(read_text(folder / table))]
+        target = f"{name.replace('/', '.')}.{table}"
+        write_text(out / target, rows_to_csv(rows))
+        targets.append(f"[{table.removesuffix('.csv').replace('_', ' ')}]({target})")
+    return [f"Tables of all combinations: {', '.join(targets)}.", ""] if targets else []
 
 
 def _from_here(path):
@@ -221,12 +239,13 @@ def _from_here(path):
 
 
 def _verdicts(name, results, rows):
-    """What each setting got for each item, as a table; ``rows`` gets the same, longer."""
+    """What each setting got for each item, as a table; ``rows`` gets the same, longer. Equal lines are only counted."""
     judged = {shown: {c["id"]: c for c in result["claims"]} for shown, result in results.items()}
     items = list(dict.fromkeys(i for found in judged.values() for i in found))
-    lines = []
+    lines, equal = [], 0
     for item in items:
-        line = [next(found[item]["where"] for found in judged.values() if item in found)]
+        first = next(found[item] for found in judged.values() if item in found)
+        line = []
         for shown, found in judged.items():
             claim = found.get(item)
             if claim is None:
@@ -235,8 +254,12 @@ def _verdicts(name, results, rows):
             rows.append([name, shown, item, claim["got"], claim.get("spread"), claim["verdict"], claim["note"]])
             got = tables.show(claim["got"])
             line.append(f"{got} ({claim['verdict']})" if got else claim["verdict"])
-        lines.append(line)
-    return tables.table(["item", *judged], lines) if lines else "This notebook judges no numbered item."
+        if len(set(line)) == 1 < len(judged):
+            equal += 1
+        else:
+            lines.append([f"{item.partition('/')[2].replace('_', ' ')} ({first['where']})", *line])
+    text = tables.table(["item", *judged], lines) + "\n" if lines else ""
+    return text + (f"\n{equal} of {len(items)} items came out the same in all." if items else "It judges no item.")
 
 
 def _pictures(out, name, results, read_):
@@ -244,9 +267,13 @@ def _pictures(out, name, results, read_):
     folders = {shown: found[name].relative_to(out).as_posix() for shown, found in results.items() if name in found}
     links = [f"[{shown}]({folder}/notebook.ipynb)" for shown, folder in folders.items()]
     figures = list(dict.fromkeys(f for r in read_.values() for f in sorted(r["files"]) if f.endswith(".png")))
-    text = [f"Notebooks: {', '.join(links)}.", ""]
+    text, equal = [f"Notebooks: {', '.join(links)}.", ""], []
     for figure in figures:
         held = {shown: folder for shown, folder in folders.items() if figure in read_[shown]["files"]}
-        text += [f"### {figure.removesuffix('.png').replace('_', ' ')}", ""]
+        title = figure.removesuffix(".png").replace("_", " ")
+        if len(held) > 1 and len({read_[shown]["files"][figure] for shown in held}) == 1:
+            equal.append(f"[{title}]({next(iter(held.values()))}/{figure})")
+            continue
+        text += [f"### {title}", ""]
         text += [tables.table(list(held), [[f"![{shown}]({folder}/{figure})" for shown, folder in held.items()]]), ""]
-    return text
+    return text + ([f"The same in all: {', '.join(equal)}.", ""] if equal else [])

@@ -255,8 +255,9 @@ def _last_line(error):
 
 
 def _explain(errors, total):
-    lines = [f"{len(errors)} of {total} cells failed, the first with {_last_line(errors[0][1])}"]
-    lines.append("The others are stored, and a rerun computes only these:")
+    lines = [f"{len(errors)} of {total} cells failed, the first with {_last_line(errors[0][1])}."]
+    if len(errors) < total:
+        lines.append("The others are stored, and a rerun computes only these:")
     for cell, error in errors[:5]:
         settings = {k: v for k, v in cell.settings.items() if not isinstance(v, (list, dict))}
         lines.append(f"  {_last_line(error)}; {cell.function} {settings}")

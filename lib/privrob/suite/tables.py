@@ -55,4 +55,4 @@ def seconds(value):
 def took(run):
     """How long a run took, and what the cells that it found stored had taken on one processor."""
     stored = run.get("stored_seconds", 0.0)
-    return seconds(run["seconds"]) + (f" and {seconds(stored)} of stored cells" if stored >= 1 else "")
+    return seconds(run["seconds"]) + (f" and {seconds(stored)} of stored cells (one core)" if stored >= 1 else "")
