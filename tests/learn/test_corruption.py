@@ -132,3 +132,21 @@ def test_every_kind_is_tried():
     for kind in corruption.KINDS:
         state = started("propose_test_release", corruption=kind, corruption_rate=0.2 if kind != "none" else 0.0)
         assert bool(torch.isfinite(flat(state.parameters)).all())
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+@pytest.mark.parametrize("physical", [1024, 3, 1])
+def test_noisy_gradients_taken_twice_are_the_same_and_keep_to_the_bound(physical, spoilt):
+    how = {"corruption": "gradient", "corruption_rate": 0.9, "physical_batch_size": physical, "steps": 0}
+    state = started("trimmed", options={"trim_rate": 0.0}, **how)
+    if spoilt:
+        state.images[DRAWN[2], 0, 0, 0] = math.nan
+    norms, _, weighted = state.release._taken(DRAWN)
+    after = state.faults[1].get_state()
+    for place in range(len(DRAWN)):
+        one = torch.zeros_like(norms)
+        one[place] = 1.0
+        length = float(flat(weighted(one * state.release._clipped(norms))).norm())
+        want = 0.0 if spoilt and place == 2 else min(float(norms[place]), state.release.clip_norm)
+        assert length == pytest.approx(want, rel=1e-9)
+    assert torch.equal(state.faults[1].get_state(), after)  # the next step's noise is what it would have been

@@ -186,3 +186,18 @@ def test_table_2_has_28_pairs_of_which_one_printed_difference_is_wrong():
 def test_bad_kinds_of_corruption_are_refused_by_name(given, message):
     with pytest.raises(ValueError, match=message):
         trimming_plans.kinds("corruptions", given)
+
+
+def test_a_budget_that_pays_for_no_step_is_told_and_no_pair_is_an_empty_table():
+    at = {"block": "small", "epsilon": 0.01, "comparison": "printed", "accountant": "pld", "spent": 0.0, "steps": 0}
+    plans = pd.DataFrame([{**at, "method": m, "noise_multiplier": 1.0} for m in (GAUSSIAN, PTR)])
+    with pytest.raises(ValueError, match="epsilons of 'small' must pay for at least one step of a method"):
+        trimming_plans.trainings(trimming_plans.Block(**BLOCK), plans, conditions=[("label", 0.0)], seeds=[0])
+    read = plans.assign(corruption="none", corruption_rate=0.0, seed=0, test_accuracy=0.5)
+    found = trimming_plans.differences(read[read["method"] == GAUSSIAN], num_test=10)
+    assert found.empty
+    told = pd.DataFrame(
+        [{"claim": "x", "block": "small", "corruption": "label", "corruption_rate": 0.0, "epsilon": 2.0}]
+    )
+    beside = trimming_plans.beside(found, told, epsilons={"small": [0.01]})
+    assert beside["printed"].isna().all()

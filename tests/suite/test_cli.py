@@ -89,6 +89,7 @@ def refused(call, *arguments):
         (["--sweep", "seed=" + ",".join(map(str, range(65)))], "at most 64 combinations, got 65"),
         (["--sweep", "scale=1,2", "--out", "results"], "changed parameters do not go to results/"),
         (["--study", "nowhere.yaml"], "--study must be a study's YAML file"),
+        (["--study", ""], "--study must be a study's YAML file"),
         (["--study", "a file"], "--study must hold entries of title, notebooks, preset, parameters, sweep"),
         (["--study", "nowhere.yaml", "sec1_toy"], "--study holds its own notebooks and values, got names beside it"),
     ],

@@ -62,12 +62,45 @@ def test_a_study_reads_back_from_its_file_as_it_was(tmp_path):
         ({"sweep": {"scale": 1}}, "sweep of scale must be a list of at least one value, got 1"),
         ({"sweep": {"scale": []}}, "sweep of scale must be a list of at least one value"),
         ([1], "--study must hold entries of"),
+        ({"sweep": {"scale": [1.0, 1.0]}}, "--sweep scale must name each value once"),
     ],
 )
 def test_a_wrong_file_is_refused_naming_the_entry(tmp_path, content, words):
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     with pytest.raises(guard.ParameterError, match="(?s)" + words.replace("?", "[?]")):
         studies.read(tmp_path / "study.yaml")
+
+
+@pytest.mark.parametrize("text", ["preset: smoke\npreset: paper\n", "parameters: {scale: 1.0, scale: 2.0}\n"])
+def test_a_name_that_stands_twice_in_a_file_is_refused(tmp_path, text):
+    (tmp_path / "study.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(guard.ParameterError, match=r"'(preset|scale)' stands twice"):
+        studies.read(tmp_path / "study.yaml")
+
+
+def test_empty_entries_are_as_left_out_and_an_infinity_in_a_list_stays_one(tmp_path):
+    (tmp_path / "study.yaml").write_text("title:\npreset:\nparameters: {rates: [.inf, 1.0]}\n", encoding="utf-8")
+    read = studies.read(tmp_path / "study.yaml")
+    assert (read.title, read.preset) == ("", "laptop")
+    assert guard.parse_text(read.parameters["rates"], [1.0], where="-p rates") == [float("inf"), 1.0]
+    (tmp_path / "again.yaml").write_text(read.text(), encoding="utf-8")
+    assert studies.read(tmp_path / "again.yaml") == read
+
+
+def test_two_spellings_of_one_value_are_refused_before_anything_runs(house, capsys):
+    assert cli.main(["--dry-run", "sec1_toy", "--sweep", "scale=2,2.0"]) == 2
+    assert "scale=2 and scale=2.0 are the same" in capsys.readouterr().err
+
+
+def test_rows_that_have_a_column_of_the_swept_name_keep_both(tmp_path):
+    study = Study((ONE,), "smoke", {}, {"seed": ["4", "5"], "scale": ["1.0"]})
+    for _, folder in study.folders(tmp_path):
+        files.write_text(
+            folder / ONE / "smoke" / "rows.csv", files.rows_to_csv([{"seed": 0, "scale": 1.0, "got": 2.5}])
+        )
+    studies._together(study, tmp_path, ONE)
+    rows = files.csv_to_rows((tmp_path / "dplearn.sec1_toy.rows.csv").read_text(encoding="utf-8"))
+    assert [(r["swept_seed"], r["seed"], r["scale"]) for r in rows] == [(4, 0, 1.0), (5, 0, 1.0)]
 
 
 def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house, capsys, monkeypatch):

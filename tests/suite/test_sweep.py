@@ -322,3 +322,9 @@ def test_workers_have_the_checkpoint_folders_too(store):
 
 def test_an_empty_sweep_is_no_error(store):
     assert run([], store).rows() == []
+
+
+def test_what_a_long_cell_leaves_behind_is_freed_before_the_next(store, monkeypatch):
+    monkeypatch.setattr(sweep, "LONG", 0.0)
+    run([("toy_cells:cycle", {"index": i, "scale": 1.0}) for i in range(3)], store)
+    assert [ref() for ref in toy_cells.LEFT] == [None] * 3

@@ -166,8 +166,11 @@ def trainings(block, plans, *, conditions, seeds, comparisons=COMPARISONS):
     Args: plans — rows of :func:`plan_cell` of this block, as a DataFrame;  conditions — pairs (kind of
         :data:`privrob.learn.corruption.KINDS`, rate).
     """
-    plans = plans[(plans["block"] == block.name) & plans["comparison"].isin(list(comparisons)) & (plans["steps"] > 0)]
-    work = []
+    plans = plans[(plans["block"] == block.name) & plans["comparison"].isin(list(comparisons))]
+    if len(plans) and not (plans["steps"] > 0).any():
+        few = sorted(set(plans["epsilon"]))
+        raise ValueError(f"epsilons of {block.name!r} must pay for at least one step of a method, got {few}")
+    plans, work = plans[plans["steps"] > 0], []
     for (method, noise), group in plans.groupby(["method", "noise_multiplier"], sort=False):
         read_at = sorted({int(t) for t in group["steps"]})
         for kind, rate in conditions:
@@ -214,7 +217,7 @@ def differences(read, *, num_test, method=PTR, other=GAUSSIAN):
 
     read = pd.concat([read[read["comparison"] != "best"], best_of(read)])
     at = ["block", "epsilon", "comparison", "accountant", "corruption", "corruption_rate"]
-    rows = []
+    columns, rows = [*at, method, other, "difference", "error", "seeds", "wins"], []
     for key, group in read.groupby(at, sort=False):
         sides = [group[group["method"] == m].set_index("seed")["test_accuracy"] for m in (method, other)]
         both = pd.concat(sides, axis=1, keys=[method, other]).dropna()
@@ -226,7 +229,7 @@ def differences(read, *, num_test, method=PTR, other=GAUSSIAN):
             error = math.sqrt(sum(p * (1 - p) for p in mean) / num_test)
         row = dict(zip(at, key)) | {method: mean[method], other: mean[other], "difference": gap.mean(), "error": error}
         rows.append(row | {"seeds": len(gap), "wins": int((gap > 0).sum())})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=columns)
 
 
 def kinds(name, given):

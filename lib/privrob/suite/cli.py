@@ -100,7 +100,7 @@ def _study(arguments):
     from privrob.suite import studies
 
     home = repository()
-    if arguments.study:
+    if arguments.study is not None:
         for given, name in ((arguments.notebooks, "names"), (arguments.overrides, "-p"), (arguments.sweep, "--sweep")):
             if given:
                 raise Refused(f"--study holds its own notebooks and values, got {name} beside it; change the file")

@@ -215,7 +215,10 @@ def parse_text(text, like, *, where):
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         try:
-            value = float(text) if isinstance(like, float) else yaml.safe_load(text)  # inf; true; [a, b]
+            number = isinstance(like, (int, float)) and not isinstance(
+                like, bool
+            )  # YAML has octal and sexagesimal ones
+            value = float(text) if number else yaml.safe_load(text)  # inf; true; [a, b]
         except (ValueError, yaml.YAMLError):
             value = text
     return _as(value, like, where)

@@ -15,7 +15,9 @@ them compares verdicts and figures.
 
 from __future__ import annotations
 
+import ast
 import itertools
+import math
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,6 +50,9 @@ class Study:
     def __post_init__(self):
         if twice := sorted(set(self.parameters) & set(self.sweep)):
             raise guard.ParameterError(f"--sweep and -p must name different parameters, got both for {twice[0]}")
+        for name, values in self.sweep.items():
+            if len(set(values)) < len(values):
+                raise guard.ParameterError(f"--sweep {name} must name each value once, got {', '.join(values)}")
         if (count := len(self.settings())) > _MOST:
             raise guard.ParameterError(
                 f"--sweep must give at most {_MOST} combinations, got {count}; split it into several studies"
@@ -86,6 +91,11 @@ class Study:
                 notices += [f"{p.name} is left out: it has no swept parameter." for p in plans if p not in able]
                 plans = able
             found.append((values, plans, notices))
+        for (values, plans, _), (others, theirs, _) in itertools.combinations(found, 2):
+            alike = {p.name: digest(p.changes) for p in plans} == {p.name: digest(p.changes) for p in theirs}
+            if plans and alike:
+                one, other = (", ".join(f"{n}={v}" for n, v in w.items()) for w in (values, others))
+                raise guard.ParameterError(f"--sweep must name each value once, {one} and {other} are the same")
         return found
 
     def text(self):
@@ -116,7 +126,15 @@ def _value(text):
 
 def _text(value):
     """A value of a file as it would be given on the command line."""
-    return value if isinstance(value, str) else repr(value)
+    if isinstance(value, str):
+        return value
+    text = repr(value)
+    if isinstance(value, (list, dict)):
+        try:
+            ast.literal_eval(text)
+        except (ValueError, SyntaxError):  # an infinity in a list: YAML has a word for it
+            return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf).strip()
+    return text
 
 
 def swept(text):
@@ -137,15 +155,24 @@ def swept(text):
     values = [p.strip() for p in parts]
     if "" in values:
         raise guard.ParameterError(f"--sweep {name} must have a value on each side of a comma, got {rest!r}")
-    if len(set(values)) < len(values):
-        raise guard.ParameterError(f"--sweep {name} must name each value once, got {rest!r}")
     return name.strip(), values
+
+
+class _Once(yaml.SafeLoader):
+    """YAML in which a name that stands twice is an error: the first value would be lost."""
+
+    def construct_mapping(self, node, deep=False):
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key, name in zip(node.value, names):
+            if names.count(name) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{name!r} stands twice", key[0].start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def read(path):
     """The study in a file; an unknown entry, or one of another type, is refused with what may stand there."""
     try:
-        content = yaml.safe_load(read_text(Path(path)))
+        content = yaml.load(read_text(Path(path)), Loader=_Once)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise guard.ParameterError(f"--study must be a study's YAML file: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
@@ -166,10 +193,10 @@ def read(path):
             raise guard.ParameterError(f"{path}: sweep of {name} must be a list of at least one value, got {values!r}")
     return Study(
         notebooks=tuple(notebooks),
-        preset=str(content.get("preset", "laptop")),
+        preset=str(content.get("preset") or "laptop"),
         parameters={n: _text(v) for n, v in parameters.items()},
         sweep={n: [_text(v) for v in values] for n, values in sweep.items()},
-        title=str(content.get("title", "")),
+        title=" ".join(str(content.get("title") or "").split()),
     )
 
 
@@ -219,16 +246,18 @@ def write(study, out):
 
 def _together(study, out, name):
     """Write each table of a notebook (its rows, and those of its figures) for all combinations into one, the swept
-    values first; a line that names them."""
+    values first; a line that names them.
+
+    Where a table's own column of that name says something else (``seed`` of a repetition), it is ``swept_…``.
+    """
     folders = [({n: _value(v) for n, v in values.items()}, f / name / study.preset) for values, f in study.folders(out)]
     targets = []
     for table in sorted({p.name for _, folder in folders for p in folder.glob("*.csv")}, key=lambda t: (t != ROWS, t)):
-        rows = []
-        for own, folder in folders:
-            if (folder / table).is_file():
-                rows += [{**own, **row} for row in csv_to_rows(read_text(folder / table))]
+        found = [(v, csv_to_rows(read_text(f / table))) for v, f in folders if (f / table).is_file()]
+        other = {n for values, own in found for n, v in values.items() if any(row.get(n, v) != v for row in own)}
+        named = [({f"swept_{n}" if n in other else n: v for n, v in values.items()}, own) for values, own in found]
         target = f"{name.replace('/', '.')}.{table}"
-        write_text(out / target, rows_to_csv(rows))
+        write_text(out / target, rows_to_csv([{**values, **row} for values, own in named for row in own]))
         targets.append(f"[{table.removesuffix('.csv').replace('_', ' ')}]({target})")
     return [f"Tables of all combinations: {', '.join(targets)}.", ""] if targets else []
 

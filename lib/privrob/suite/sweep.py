@@ -19,6 +19,7 @@ Optional attributes of the function:
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import shutil
@@ -37,6 +38,7 @@ from privrob.suite.sources import PACKAGE, code_hash
 
 FORMAT = 1
 BATCH = 32  # cells computed together at most
+LONG = 0.5  # seconds of a cell after which its memory is worth a search for what nobody can reach
 NOT_IN_STREAMS = ("device",)  # where a cell runs does not change its random numbers
 
 
@@ -325,6 +327,7 @@ def _results(function, group, streams, scratch):
             if len(many) != len(group):
                 raise TypeError(f"{group[0].function}.batch must return rows for {len(group)} cells, got {len(many)}")
             seconds = (time.monotonic() - began) / len(group)
+            _tidy(began)
             return [{"rows": _checked(rows, group[0]), "seconds": seconds} for rows in many]
         except Exception:
             print(f"batch of {len(group)} failed, one by one instead:\n{traceback.format_exc()}", file=sys.stderr)
@@ -337,7 +340,15 @@ def _results(function, group, streams, scratch):
             results.append({"rows": rows, "seconds": time.monotonic() - began})
         except (Exception, SystemExit):
             results.append({"error": traceback.format_exc()})
+        _tidy(began)
     return results
+
+
+def _tidy(began):
+    """Free what a long cell left behind now: objects that point at each other (a training and its release) keep their
+    copies of the data until Python counts many small ones, not large ones."""
+    if time.monotonic() - began > LONG:
+        gc.collect()
 
 
 def _checked(rows, cell):

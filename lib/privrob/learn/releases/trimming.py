@@ -63,9 +63,11 @@ class Trimmed(Clipping):
 
     def _taken(self, indices):
         """Norms and losses of the drawn, and what sums their gradients by weights. Many are taken twice."""
-        batches = list(self._batches(indices))
+        batches, source = list(self._batches(indices)), self._noise_of_gradients()
         norms, losses, last = [torch.zeros(0, dtype=torch.float64, device=self.device)], [torch.zeros(0)], None
+        before = []  # states of what adds noise to gradients: the second time they must be the same gradients
         for drawn in batches:
+            before.append(source and source.get_state())
             last = self.per_example(*drawn)
             norms.append(last.norms)
             losses.append(last.losses.cpu())
@@ -76,16 +78,35 @@ class Trimmed(Clipping):
             total, batch = [torch.zeros_like(p) for p in self.per_example.parameters], last
             whole = len(batches) == 1 and (self.per_example.formed or bool(finite.all()))
             sizes = [len(drawn[1]) for drawn in batches]
-            for drawn, own, good in zip(batches, weights.split(sizes), finite.split(sizes)):
-                if not whole:  # 0 · NaN is NaN: those that aren't finite must not be in the sum
-                    if not good.any():
-                        continue
-                    batch, own = self.per_example(*(part[good] for part in drawn)), own[good]
-                for sum_, part in zip(total, batch.weighted_sum(own)):
-                    sum_ += part
+            for drawn, own, good, state in zip(batches, weights.split(sizes), finite.split(sizes), before):
+                if not whole and not good.any():
+                    continue
+                if whole or (source and good.all()):
+                    again = batch if whole else self._again(drawn, source, state)
+                    parts = again.weighted_sum(own)
+                elif source:  # 0 · NaN is NaN: those that aren't finite must not be in the sum
+                    rows = self._again(drawn, source, state).gradients()[good]
+                    parts = (own[good].to(rows.dtype) @ rows).split([sum_.numel() for sum_ in total])
+                else:
+                    parts = self.per_example(*(part[good] for part in drawn)).weighted_sum(own[good])
+                for sum_, part in zip(total, parts):
+                    sum_ += part.view(sum_.shape)
             return total
 
         return torch.where(finite, norms, math.inf), torch.cat(losses[1:] or losses), weighted
+
+    def _noise_of_gradients(self):
+        """The generator that adds noise to corrupted gradients as they are taken; None: they are always the same."""
+        source = self.training.faults and self.training.faults[1]
+        return source if isinstance(source, torch.Generator) else None
+
+    def _again(self, drawn, source, state):
+        """The same gradients once more, with the same noise on the corrupted ones; draws that follow are as before."""
+        after = source.get_state()
+        source.set_state(state)
+        batch = self.per_example(*drawn)
+        source.set_state(after)
+        return batch
 
     def _kept(self, norms, indices):
         """1 for those that stay, 0 for the F longest."""
