@@ -45,15 +45,27 @@ def train_cell(settings, *, streams, scratch=None):
     Returns: the rows of :func:`privrob.learn.dpsgd.train`, each with what was trained on (``data``, ``num_records``,
         ``sample_rate``).
     """
-    settings = _as_dict(settings)
-    ready, tensors, arguments, seen = _prepared(settings, streams)
+    return trained(settings, streams=streams, scratch=scratch)
+
+
+def trained(settings, *, streams, scratch=None, training=dpsgd.Training, read=None):
+    """As :func:`train_cell`, with another kind of training.
+
+    Args: training — a subclass of :class:`privrob.learn.dpsgd.Training`;  read — takes it to the rows (None: all).
+    """
+    ready, tensors, arguments, seen = _prepared(_as_dict(settings), streams)
     checkpoint = scratch and Path(scratch) / "training.pt"
+
+    def rows():
+        run = training(ready, *tensors, **arguments, checkpoint=checkpoint)
+        return list(run.rows()) if read is None else read(run)
+
     try:
-        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
+        found = rows()
     except BadCheckpoint:  # nobody else writes there: it is not worth a question
         checkpoint.unlink()
-        rows = list(dpsgd.train(ready, *tensors, **arguments, checkpoint=checkpoint))
-    return [{**row, **seen} for row in rows]
+        found = rows()
+    return [{**row, **seen} for row in found]
 
 
 def _prepared(settings, streams, loaded=None):
@@ -102,15 +114,15 @@ def _corrupted_images(corruption, tensors, data, settings, streams):
     return torch.cat([images, spare]), torch.cat([bad, bad.new_zeros(len(spare))])
 
 
-def train_cells(settings, *, streams):
+def train_cells(settings, *, streams, training=dpsgd.Training):
     """Many trainings of one model in one program; the rows are those of :func:`train_cell`, but for rounding.
 
-    Args: settings — a list, as of :func:`train_cell`;  streams — one of each.
+    Args: settings — a list, as of :func:`train_cell`;  streams — one of each;  training — as of :func:`trained`.
     """
     loaded, trainings, told = {}, [], []
     for one, own in zip(settings, streams, strict=True):
         ready, tensors, arguments, seen = _prepared(_as_dict(one), own, loaded)
-        trainings.append(dpsgd.Training(ready, *tensors, **arguments))
+        trainings.append(training(ready, *tensors, **arguments))
         told.append(seen)
     every = replicas.together(trainings)
     return [[{**row, **seen} for row in rows] for rows, seen in zip(every, told, strict=True)]

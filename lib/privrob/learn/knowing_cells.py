@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
-from privrob.learn import cells, dpsgd, replicas
-from privrob.learn.checkpoints import BadCheckpoint
+from privrob.learn import cells, dpsgd
 
 
 def kept_by_length(norms, indices, *, num_trimmed):
@@ -56,14 +53,7 @@ def train_cell(settings, *, streams, scratch=None):
     A training whose gradients stop being finite ends there, without an error: its last row, at the weights before,
     has ``diverged`` True.
     """
-    ready, tensors, arguments, seen = cells._prepared(dict(settings), streams)
-    checkpoint = scratch and Path(scratch) / "training.pt"
-    try:
-        rows = _rows(Watched(ready, *tensors, **arguments, checkpoint=checkpoint))
-    except BadCheckpoint:  # nobody else writes there
-        checkpoint.unlink()
-        rows = _rows(Watched(ready, *tensors, **arguments, checkpoint=checkpoint))
-    return [{**row, **seen} for row in rows]
+    return cells.trained(settings, streams=streams, scratch=scratch, training=Watched, read=_rows)
 
 
 def _rows(training):
@@ -79,13 +69,8 @@ def _rows(training):
 
 def train_cells(settings, *, streams):
     """Many trainings in one program; the rows are those of :func:`train_cell`, but for rounding."""
-    loaded, trainings, told = {}, [], []
-    for one, own in zip(settings, streams, strict=True):
-        ready, tensors, arguments, seen = cells._prepared(dict(one), own, loaded)
-        trainings.append(Watched(ready, *tensors, **arguments))
-        told.append(seen)
-    every = replicas.together(trainings)
-    return [[{**row, "diverged": False, **seen} for row in rows] for rows, seen in zip(every, told, strict=True)]
+    every = cells.train_cells(settings, streams=streams, training=Watched)
+    return [[{**row, "diverged": False} for row in rows] for rows in every]
 
 
 train_cell.data = cells.train_cell.data

@@ -178,7 +178,7 @@ def trainings(block, plans, *, conditions, seeds, comparisons=COMPARISONS):
             for seed in seeds:
                 how = {"max_grad_norm": block.max_grad_norm, "noise_multiplier": float(noise), "seed": seed}
                 how |= {"num_steps": read_at[-1], "evaluate_at": read_at[:-1], "name": method, **block.release(method)}
-                work.append(("privrob.learn.cells:train_cell", {**block.cell, **how, **what}))
+                work.append(("privrob.learn.cells:train_cell", {**whole, **block.cell, **how, **what}))
     return work
 
 
