@@ -170,7 +170,9 @@ def trainings(block, plans, *, conditions, seeds, comparisons=COMPARISONS):
     if len(plans) and not (plans["steps"] > 0).any():
         few = sorted(set(plans["epsilon"]))
         raise ValueError(f"epsilons of {block.name!r} must pay for at least one step of a method, got {few}")
-    plans, work = plans[plans["steps"] > 0], []
+    plans, work, whole = plans[plans["steps"] > 0], [], {}
+    if (batch := block.cell.get("batch_size", 0)) > 512:  # trainings that run together take a batch in one portion
+        whole = {"physical_batch_size": 2 * batch}
     for (method, noise), group in plans.groupby(["method", "noise_multiplier"], sort=False):
         read_at = sorted({int(t) for t in group["steps"]})
         for kind, rate in conditions:
