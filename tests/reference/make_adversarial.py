@@ -11,8 +11,6 @@ gradient by its l1 norm first. Its values are kept as `momentum_of_bare_gradient
 import json
 from pathlib import Path
 
-import eagerpy as ep
-import foolbox
 import numpy as np
 import torch
 
@@ -32,34 +30,42 @@ class Network(torch.nn.Module):
         return hidden @ w["second"].T + w["second_bias"]
 
 
-class Started(foolbox.attacks.LinfProjectedGradientDescentAttack):
-    def get_random_start(self, x0, epsilon):
-        return ep.astensor(torch.tensor(starts))
+def main():
+    """Write the file."""
+    import eagerpy as ep
+    import foolbox
+
+    class Started(foolbox.attacks.LinfProjectedGradientDescentAttack):
+        def get_random_start(self, x0, epsilon):
+            return ep.astensor(torch.tensor(starts))
+
+    network = Network().eval()
+    model = foolbox.PyTorchModel(network, bounds=(-1, 1))
+    x = torch.tensor(images)
+    labels = network(x).argmax(1)
+    step = {"abs_stepsize": RADIUS / STEPS, "steps": STEPS}
+    attacks = {
+        "fgsm": foolbox.attacks.LinfFastGradientAttack(random_start=False),
+        "ifgsm": foolbox.attacks.LinfBasicIterativeAttack(random_start=False, **step),
+        "pgd": Started(random_start=True, **step),
+        "momentum_of_bare_gradients": foolbox.attacks.mi_fgsm.LinfMomentumIterativeFastGradientMethod(**step),
+    }
+    values = {name: run.run(model, x, labels, epsilon=RADIUS).detach().numpy() for name, run in attacks.items()}
+    record = {
+        "what": "adversarial images of a small network on [-1, 1], float64",
+        "how": "foolbox's attacks; see the script's docstring",
+        "version": f"foolbox {foolbox.__version__}",
+        "script": "tests/reference/make_adversarial.py",
+        "radius": RADIUS,
+        "num_steps": STEPS,
+        "network": {name: value.tolist() for name, value in weights.items()},
+        "images": images.tolist(),
+        "labels": labels.tolist(),
+        "starts": starts.tolist(),
+        "values": {name: value.tolist() for name, value in values.items()},
+    }
+    (Path(__file__).parent / "adversarial.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
-network = Network().eval()
-model = foolbox.PyTorchModel(network, bounds=(-1, 1))
-x = torch.tensor(images)
-labels = network(x).argmax(1)
-step = {"abs_stepsize": RADIUS / STEPS, "steps": STEPS}
-attacks = {
-    "fgsm": foolbox.attacks.LinfFastGradientAttack(random_start=False),
-    "ifgsm": foolbox.attacks.LinfBasicIterativeAttack(random_start=False, **step),
-    "pgd": Started(random_start=True, **step),
-    "momentum_of_bare_gradients": foolbox.attacks.mi_fgsm.LinfMomentumIterativeFastGradientMethod(**step),
-}
-values = {name: run.run(model, x, labels, epsilon=RADIUS).detach().numpy() for name, run in attacks.items()}
-record = {
-    "what": "adversarial images of a small network on [-1, 1], float64",
-    "how": "foolbox's attacks; see the script's docstring",
-    "version": f"foolbox {foolbox.__version__}",
-    "script": "tests/reference/make_adversarial.py",
-    "radius": RADIUS,
-    "num_steps": STEPS,
-    "network": {name: value.tolist() for name, value in weights.items()},
-    "images": images.tolist(),
-    "labels": labels.tolist(),
-    "starts": starts.tolist(),
-    "values": {name: value.tolist() for name, value in values.items()},
-}
-(Path(__file__).parent / "adversarial.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
+if __name__ == "__main__":
+    main()
