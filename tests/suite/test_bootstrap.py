@@ -171,3 +171,12 @@ def test_a_second_installation_waits_for_the_first(tmp_path, capsys):
     thread.join(timeout=10)
     assert told == ["first", "second"]
     assert "another installation is running; waiting for it" in capsys.readouterr().err
+
+
+def test_a_long_step_is_told_to_be_alive_and_a_failed_one_ends_in_words(monkeypatch, capfd):
+    monkeypatch.setattr(bootstrap, "ALIVE", 0.2)
+    bootstrap.call([sys.executable, "-c", "import time; time.sleep(0.7)"])
+    assert "still installing, " in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        bootstrap.call([sys.executable, "-c", "raise SystemExit(3)"])
+    assert "failed (exit status 3)" in capfd.readouterr().err

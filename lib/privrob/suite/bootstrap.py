@@ -15,12 +15,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 TESTED = (3, 11)
 ROOT = Path(__file__).resolve().parents[3]
 PINS = ("pyproject.toml", "environment.yml", ".constraints.txt")
 EXTRAS = ("cluster", "lab", "site", "test")
+ALIVE = 30.0  # seconds between signs of life of a long step
 
 
 def say(text):
@@ -80,10 +82,23 @@ def only_one(folder):
 
 
 def call(command, **kwargs):
-    """Run a step of the installation; its output goes to the person, its failure ends everything in words."""
-    done = subprocess.run(command, stdout=sys.stderr, **kwargs)
-    if done.returncode:
-        say(f"failed (exit status {done.returncode}): {' '.join(map(str, command))[:300]}")
+    """Run a step of the installation; its output goes to the person, its failure ends everything in words.
+
+    A step that says nothing for long is told to be alive.
+    """
+    began, running = time.monotonic(), subprocess.Popen(command, stdout=sys.stderr, **kwargs)
+    while True:
+        try:
+            status = running.wait(ALIVE)
+            break
+        except subprocess.TimeoutExpired:
+            say(f"still installing, {time.monotonic() - began:.0f} s")
+        except BaseException:
+            running.kill()
+            running.wait()
+            raise
+    if status:
+        say(f"failed (exit status {status}): {' '.join(map(str, command))[:300]}")
         say("see the lines above; when it is mended, the same command takes the installation up again")
         raise SystemExit(1)
 
