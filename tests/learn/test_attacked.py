@@ -58,6 +58,10 @@ def test_certificates_at_attacked_images_are_for_their_own_radius():
     assert [f[:2] for f in found] == [(kind, r) for kind in ("fgsm", "pgd") for r in (0.12, 0.3)]
     assert found[0][2] == 0.5  # margins 0.43 and 0.33 are left, above 0.12
     assert found[1][2] == 0.0  # 0.25 and 0.15 are not above 0.3
+    own = {"attack_models": ["surrogate", "eot"], "certificate_attack_models": ["surrogate"]}
+    own |= {"attack_kinds": ["fgsm"], "attack_radii": [0.1], "certificate_inputs": ["attacked"], "eot_draws": 2}
+    found = [(r["row"], r["attack_model"]) for r in evaluate(**own)]
+    assert found[1:] == [("attack", "surrogate"), ("attack", "eot"), ("certificate", "surrogate")]
 
 
 def test_portions_make_no_difference(monkeypatch):

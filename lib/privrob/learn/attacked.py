@@ -27,6 +27,7 @@ DEFAULTS = {
     "certificate_bounds": ("clopper_pearson",),
     "certificate_radii": (),
     "certificate_inputs": ("clean",),
+    "certificate_attack_models": None,
     "num_draws": 200,
     "num_certified": 200,
     "failure_prob": 0.05,
@@ -34,6 +35,7 @@ DEFAULTS = {
 _CHOICES = {
     "attack_kinds": adversarial.KINDS,
     "attack_models": adversarial.ATTACK_MODELS,
+    "certificate_attack_models": adversarial.ATTACK_MODELS,
     "certificate_bounds": certify.BOUNDS,
     "certificate_inputs": ("clean", "attacked"),
 }
@@ -88,11 +90,14 @@ def checked(evaluation, *, choices=None, defaults=None):
         ``eot``), ``attack_test_steps`` — one row for each combination, over the first ``num_attacked`` images (None:
         all);  ``eot_draws`` — calls whose mean gradient ``eot`` takes;  ``certificate_radii``, ``certificate_bounds``,
         ``certificate_inputs`` (``clean``, ``attacked``), ``num_draws``, ``failure_prob`` — over the first
-        ``num_certified`` images, of every certificate that the model has;
+        ``num_certified`` images, of every certificate that the model has;  ``certificate_attack_models`` — of the
+        attacks at whose images (None: as ``attack_models``);
         choices, defaults — of a model's own: names of lists with what they may hold, names with their defaults.
     """
     choices, every = {**_CHOICES, **(choices or {})}, {**DEFAULTS, **(defaults or {})}
     evaluation = {**every, **checks.options("evaluation", evaluation, every)}
+    if evaluation["certificate_attack_models"] is None:
+        evaluation["certificate_attack_models"] = evaluation["attack_models"]
     for name in (*choices, "attack_radii", "attack_test_steps", "certificate_radii"):
         if not isinstance(evaluation[name], (tuple, list)):
             raise TypeError(f"{name} must be a list, got {name}={evaluation[name]!r}")
@@ -166,7 +171,7 @@ def certificate_rows(serve, images, labels, evaluation, streams, *, answers):
         found = _certified(answers, images, labels, evaluation["certificate_radii"], evaluation, streams)
         rows += [{**row, **_CLEAN} for row in found]
     if "attacked" in evaluation["certificate_inputs"]:
-        for attack in _attacks(evaluation):
+        for attack in _attacks(evaluation | {"attack_models": evaluation["certificate_attack_models"]}):
             inputs = _attacked(serve, images, labels, attack, evaluation, streams)
             found = _certified(answers, inputs, labels, [attack[3]], evaluation, streams.child(*attack))
             rows += [{**row, **_about(attack)} for row in found]

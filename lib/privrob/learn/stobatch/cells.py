@@ -36,7 +36,7 @@ def train_cell(settings, *, streams, scratch=None):
         ``save_every`` — steps between checkpoints (50);  ``timed`` — training rows have ``seconds``;
         those of :func:`privrob.learn.attacked.checked`;  ``surrogate_statistics`` — ``initial``: of a surrogate whose
         batch norm was never trained, as released;  ``certificates`` — kinds of :mod:`privrob.robust.certify`;
-        ``certificate_release`` — of kind ``as_released``;
+        ``certificate_release`` — of kind ``as_released``: a release or a list of them;
         the rest as in :class:`privrob.learn.stobatch.settings.StoBatchSettings`.
         scratch — a folder of this cell alone, for the checkpoint.
     Returns: rows, with ``row`` one of ``training``, ``attack``, ``certificate``. Every row has the switches, the ε
@@ -119,27 +119,29 @@ def _answers(training, images, labels, radii, *, evaluation, generator):
     colours = settings.colour_noise == "same" and training.network.in_shape[0] > 1
     scores = training.deployed().draws(images, num_draws=evaluation["num_draws"], generator=generator)
     answers = []
-    for kind in evaluation["certificates"]:
+    every = [(k, r) for k in evaluation["certificates"] for r in _releases(k, evaluation)]
+    for kind, release in every:
         for bound in evaluation["certificate_bounds"]:
             found = certify.verify(
                 scores,
                 layers=layers(training, kind),
                 attack_radii=radii,
                 kind=kind,
-                release=_release(kind, evaluation),
+                release=release,
                 bound=bound,
                 failure_prob=evaluation["failure_prob"],
                 split="as_released" if kind == "as_released" else "joint",
             )
-            about = {"certificate": kind, "certificate_release": _release(kind, evaluation), "bound": bound}
+            about = {"certificate": kind, "certificate_release": release, "bound": bound}
             about["guaranteed"] = kind == "sound" and not mixes and not colours
             medians = {"epsilon_robust": found.epsilon_robust}
             answers.append(attacked.Answer(about, found.correct(labels), found.is_robust, found.size, medians))
     return answers
 
 
-def _release(kind, evaluation):
-    return evaluation["certificate_release"] if kind == "as_released" else None
+def _releases(kind, evaluation):
+    found = evaluation["certificate_release"]
+    return (None,) if kind != "as_released" else (found,) if isinstance(found, str) else found
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -165,7 +167,8 @@ def _checked_evaluation(evaluation):
     evaluation = attacked.checked(evaluation, choices={"certificates": certify.KINDS}, defaults=_EVALUATION)
     if evaluation["surrogate_statistics"] is not None:
         checks.choice("surrogate_statistics", evaluation["surrogate_statistics"], networks.STATISTICS)
-    checks.choice("certificate_release", evaluation["certificate_release"], certify.RELEASES)
+    for release in _releases("as_released", evaluation):
+        checks.choice("certificate_release", release, certify.RELEASES)
     at_clean = evaluation["certificates"] and "clean" in evaluation["certificate_inputs"]
     if at_clean and not evaluation["certificate_radii"]:
         raise ValueError("certificate_radii must hold at least one radius with certificates at clean images, got none")
