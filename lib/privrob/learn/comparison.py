@@ -68,7 +68,7 @@ class Plan:
     """What is trained, and how it is attacked and certified.
 
     Paper: stobatch, Section 4 (baselines, MNIST), Appendix P (MNIST), Figures 2, 4 and 6.
-    Args: dataset, num_records, num_test;  epsilons — claimed, of the private methods;  tight_epsilon — of the ablations;
+    Args: dataset, num_records, num_test;  epsilons — claimed, of private methods;  tight_epsilon — of the ablations;
         certificate_epsilon — where certificates are read;  noises — of StoBatch, of ``NOISES``;
         num_steps, batch_size, train_attack_steps, learning_rate — of StoBatch, whose noise is always that of the
         document's batch of 2,499;  baseline_steps, baseline_batch — of all others;  delta — of DP-SGD's;
