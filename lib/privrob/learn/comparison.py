@@ -218,6 +218,29 @@ class Plan:
         return CELL, own
 
 
+# ---------------------------------------------------------------------------------------------------------- the answers
+
+
+def completed(rows):
+    """Rows of attacks for every attacked model. Where a method has no noise, or none stored, attacks through it are
+    those on the surrogate, and their rows are repeated.
+
+    Args: rows — dicts of :func:`cell`;  Returns: the attack rows, those at clean images with radius 0 for each model.
+    """
+    attacks = [row for row in rows if row["row"] == "attack"]
+    names = ("method", "epsilon", "ablation", "seed")
+    there = {(tuple(row[n] for n in names), row["attack_model"]) for row in attacks}
+    found = []
+    for row in attacks:
+        models = [row["attack_model"]]
+        if row["attack_model"] in (None, "surrogate"):
+            own = tuple(row[n] for n in names)
+            others = [m for m in adversarial.ATTACK_MODELS if row["attack_model"] is None or (own, m) not in there]
+            models = [m for m in models if m] + others
+        found += [row | {"attack_model": m, "kind": row["kind"] or "clean"} for m in models]
+    return found
+
+
 # --------------------------------------------------------------------------------------------------------------- tests
 
 

@@ -12,7 +12,7 @@ import torch
 
 from privrob import checks
 from privrob.accounting import audit
-from privrob.learn.baselines import kurakin, pixeldp
+from privrob.learn.baselines import dpsgd, kurakin, pixeldp
 
 _SMALL = {"network": "dense", "network_options": {"num_hidden": 16, "width": 16}, "learning_rate": 2e-2}
 TRAININGS = {
@@ -62,3 +62,33 @@ def canary(name, *, num_trials, num_steps, streams, num_records=40, failure_prob
         "epsilon_lower": audit.epsilon_from_counts(*counts, delta=0.0, failure_prob=failure_prob),
         "delta_lower": max(0.0, float(lower_p - math.e * upper_q)),
     }
+
+
+def influence(*, adversarial_rate, streams, num_trials=20, max_grad_norm=0.3):
+    """How far one record moves the clipped sum of DP-SGD, over C, where records are replaced by adversarial examples
+    of their own: the largest of several data sets and weights.
+
+    Paper: stobatch, Section 1 ("Simply combining …").
+    """
+    settings = dpsgd.PrivateSettings(
+        num_steps=1,
+        batch_size=8,
+        noise_multiplier=0.0,
+        max_grad_norm=max_grad_norm,
+        adversarial_rate=adversarial_rate,
+        attack_radius=0.6,
+        random_radius=False,  # or the same record would have another radius in each sum
+        **_SMALL,
+    )
+    most = 0.0
+    for trial in range(num_trials):
+        mine = streams.child("influence", trial)
+        images, labels = data(1, num_records=12, generator=mine.torch("data"))
+        order = torch.arange(12).flip(0).numpy()  # the canary first
+        sums = []
+        for drawn in (order, order[1:]):
+            one = dpsgd.DPSGD(settings, images, labels, num_classes=2, streams=mine)
+            sums.append(one.noisy_gradient(drawn)[0])
+        moved = math.sqrt(sum(float((a - b).double().square().sum()) for a, b in zip(*sums, strict=True)))
+        most = max(most, moved * settings.batch_size / max_grad_norm)
+    return most
