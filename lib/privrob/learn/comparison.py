@@ -173,6 +173,8 @@ class Plan:
             training = {k: v for k, v in training.items() if k not in ("epsilon", "budget_rule")} | own
         if ablation is None and epsilon == self.certificate_epsilon:
             training |= self._certificates() | {"certificates": CERTIFICATES, "certificate_release": RELEASES}
+            if noise == "shared":  # also where the stored noise is attacked
+                training["certificate_attack_models"] = ("surrogate", "fixed")
         return self._cell("stobatch", training, NOISES[noise], epsilon, seed, ablation)
 
     def baseline(self, name, epsilon, seed):
