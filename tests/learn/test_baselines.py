@@ -14,7 +14,7 @@ from privrob.accounting.ledger import Ledger
 from privrob.kinds import Streams
 from privrob.learn import models
 from privrob.learn.baselines import adlm, dpsgd, kurakin, pixeldp, plain, securesgd
-from privrob.learn.baselines.evaluation import evaluate
+from privrob.learn.baselines.cells import evaluate
 from privrob.learn.baselines.training import BadCheckpoint
 from privrob.learn.clip import PerExample
 from privrob.learn.stobatch.deployed import Deployed

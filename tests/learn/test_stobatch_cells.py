@@ -6,6 +6,7 @@ import math
 import pytest
 
 from privrob.kinds import Streams
+from privrob.learn import attacked
 from privrob.learn.stobatch import cells
 from privrob.learn.stobatch.settings import SWITCHES
 from privrob.robust import certify
@@ -135,7 +136,9 @@ def test_layers_take_the_scales_that_inference_draws():
 
 def _parts(**changes):
     own = cells._checked(settings(**changes))[0]
-    tensors = cells.loaded("synthetic", {"shape": (1, 6, 6), "num_records": 100, "num_test": 30, "num_classes": 3})[1]
+    tensors = attacked.loaded("synthetic", {"shape": (1, 6, 6), "num_records": 100, "num_test": 30, "num_classes": 3})[
+        1
+    ]
     return own, *tensors
 
 
@@ -143,7 +146,7 @@ def test_portions_of_images_are_certified_as_the_whole(monkeypatch):
     """Without redrawn noise nothing but the portions could differ."""
     asked = settings(psi=1e9, num_steps=3, attack_kinds=(), num_certified=9)
     whole = cells.train_cell(asked, streams=STREAMS)
-    monkeypatch.setattr(cells, "_CERTIFIED_AT_ONCE", 4)
+    monkeypatch.setattr(attacked, "_CERTIFIED_AT_ONCE", 4)
     for a, b in zip(whole, cells.train_cell(asked, streams=STREAMS)):
         for name in ("accuracy", "certified_accuracy", "num_images", "guaranteed"):
             assert a.get(name) == b.get(name)
@@ -172,15 +175,6 @@ def test_algorithm_four_in_a_cell():
     )
     assert {r["num_trainers"] for r in rows} == {2}
     assert rows[0]["seconds"] > 0
-
-
-def test_images_lie_in_the_documents_range_and_are_cropped_in_the_middle():
-    _, tensors = cells.loaded("synthetic", {"shape": (3, 8, 6), "num_records": 20, "num_test": 4}, crop=4)
-    assert tensors.train_images.shape == (20, 3, 4, 4)
-    assert -1 <= tensors.train_images.min() < -0.2
-    assert 0.2 < tensors.train_images.max() <= 1
-    _, whole = cells.loaded("synthetic", {"shape": (3, 8, 6), "num_records": 20, "num_test": 4})
-    assert (whole.train_images[:, :, 2:6, 1:5] == tensors.train_images).all()
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,8 @@ def test_radii_are_uniform_and_never_zero():
     assert abs(sum(radii) / 2000 - 0.25) < 5 * 0.5 / (12 * 2000) ** 0.5
     rows = list(run.rows())
     assert rows[-1]["training_radius"] == pytest.approx(sum(radii[:4]) / 4)
+    rows = list(training(settings(radius_high=0.5, random_radius=False)).rows())
+    assert rows[-1]["training_radius"] == pytest.approx(0.5)
 
 
 def test_portions_change_neither_noise_nor_objective():

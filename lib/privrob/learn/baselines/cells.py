@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from privrob import checks
 from privrob.accounting import calibrate
-from privrob.learn import datasets
+from privrob.learn import attacked
 from privrob.learn.baselines import adlm, dpsgd, kurakin, pixeldp, securesgd
-from privrob.learn.baselines import evaluation as evaluation_of
-from privrob.learn.baselines.evaluation import accuracy_of, evaluate
 from privrob.learn.baselines.training import BadCheckpoint
 
 METHODS = {
@@ -22,9 +23,7 @@ METHODS = {
     "securesgd": (securesgd.SecureSGD, securesgd.SecureSettings),
     "securesgd_agm": (securesgd.SecureSGD, securesgd.SecureSettings),
 }
-_DATA = ("num_records", "num_test", "num_classes", "allow_stand_in", "shape")
 _OWN = ("method", "dataset", "crop", "seed", "name", "delta")
-_last = {}  # cells of a sweep share their data: the last set is kept
 
 
 def train_cell(settings, *, streams, scratch=None):
@@ -33,19 +32,20 @@ def train_cell(settings, *, streams, scratch=None):
     Args: settings — a dict: ``method``, one of ``METHODS``;  ``dataset`` and of its arguments ``num_records``,
         ``num_test``, ``num_classes``, ``allow_stand_in``, ``shape``;  ``crop`` — the middle so many pixels a side;
         ``seed`` (tells repetitions apart), ``name``;  ``delta`` — of the privacy columns (1e-5);
-        those of :func:`privrob.learn.baselines.evaluation.checked`;
+        those of :func:`privrob.learn.attacked.checked`;
         ``epsilon`` — of the private methods: claimed total for ``adlm``; for ``dpsgd`` and ``securesgd`` it takes the
         place of ``noise_multiplier``: the least one that claims so much (``add_remove``, ``poisson``);
         the rest as in the method's settings;
         scratch — a folder of this cell alone, for the checkpoint.
     Returns: rows, with ``row`` one of ``training``, ``attack``, ``certificate`` (see
-        :func:`privrob.learn.baselines.evaluation.evaluate`); each has ``method``, ``variant``, ``network``,
+        :func:`privrob.learn.attacked.evaluate`); each has ``method``, ``variant``, ``network``,
         ``batch_size``, ``num_steps``, ``noise_multiplier``, ``data``, ``num_records``, and the columns of the method's
         ``privacy``. The training's row also has ``test_accuracy``, ``train_loss``, ``weights_sha256`` and,
         where there is noise behind the first layer, ``stretch`` and ``robustness_noise`` (its smallest scale).
     """
     kind, ready, evaluation = _prepared(settings)
-    data, tensors = _loaded(settings, ready.device)
+    where = {"crop": settings.get("crop"), "device": ready.device}
+    data, tensors = attacked.loaded(settings["dataset"], attacked.data_arguments(settings), **where)
     ready = _calibrated(ready, settings, len(tensors.train_labels))
     file = scratch and Path(scratch) / "training.pt"
     arguments = {"num_classes": data.num_classes, "streams": streams, "checkpoint": file}
@@ -59,7 +59,7 @@ def train_cell(settings, *, streams, scratch=None):
     trained = {
         "row": "training",
         "step": training.step,
-        "test_accuracy": accuracy_of(deployed, *test) if len(test[1]) else None,
+        "test_accuracy": attacked.accuracy_of(deployed, *test),
         "num_images": len(test[1]),
         "train_loss": training.train_loss,
         "weights_sha256": training.weights_sha256(),
@@ -75,26 +75,23 @@ def train_cell(settings, *, streams, scratch=None):
     return [{**row, **shared} for row in rows]
 
 
-def _loaded(settings, device):
-    """A data set, and its tensors with pixels in [−1, 1]."""
-    arguments, crop = _data_arguments(settings), settings.get("crop")
-    key = repr((settings["dataset"], sorted(arguments.items()), crop, device))
-    if key not in _last:
-        _last.clear()
-        data = datasets.load(settings["dataset"], **arguments)
-        tensors = data.tensors(normalise="unit", device=device)
-        images = {name: _middle(2 * getattr(tensors, name) - 1, crop) for name in ("train_images", "test_images")}
-        _last[key] = data, tensors._replace(**images)
-    return _last[key]
+def evaluate(deployed, images, labels, *, evaluation, streams):
+    """Rows of a trained baseline, see :func:`privrob.learn.attacked.evaluate`; ``evaluation`` may leave names out."""
+    answers = partial(_answers, deployed) if deployed.certificates else None
+    how = {"evaluation": attacked.checked(evaluation), "streams": streams, "answers": answers}
+    return attacked.evaluate(lambda: deployed, images, labels, **how)
 
 
-def _middle(images, size):
-    if size is None:
-        return images
-    height, width = images.shape[2:]
-    checks.integer("crop", size, low=1, high=min(height, width))
-    top, left = (height - size) // 2, (width - size) // 2
-    return images[:, :, top : top + size, left : left + size]
+def _answers(deployed, images, labels, radii, *, evaluation, generator):
+    scores = deployed.draws(images, num_draws=evaluation["num_draws"], generator=generator)
+    answers = []
+    for bound in evaluation["certificate_bounds"]:
+        found, every = deployed.certify(scores, bound=bound, failure_prob=evaluation["failure_prob"])
+        right = (found.label == labels) & (found.lower > found.upper)
+        for name, size in every.items():
+            about = {"certificate": name, "bound": bound, "guaranteed": found.guaranteed and name != "as_printed"}
+            answers.append(attacked.Answer(about, right, size[:, None] > np.asarray(radii), size, {}))
+    return answers
 
 
 def _prepared(settings):
@@ -107,7 +104,7 @@ def _prepared(settings):
     kind, of = METHODS[checks.choice("method", settings["method"], METHODS)]
     own, by_epsilon = [f.name for f in fields(of)], issubclass(kind, dpsgd.DPSGD)
     for name in settings:
-        checks.choice("settings", name, [*_OWN, *_DATA, *evaluation_of.DEFAULTS, *own, *["epsilon"] * by_epsilon])
+        checks.choice("settings", name, [*_OWN, *attacked.DATA, *attacked.DEFAULTS, *own, *["epsilon"] * by_epsilon])
     if by_epsilon:
         if ("epsilon" in settings) == ("noise_multiplier" in settings):
             raise ValueError("settings must have either epsilon or noise_multiplier, got both or none")
@@ -118,8 +115,8 @@ def _prepared(settings):
         if chosen.setdefault("mechanism", mechanism) != mechanism:
             raise ValueError(f"mechanism must be {mechanism!r} for method {settings['method']!r}; leave it out")
     checks.probability("delta", settings.get("delta", 1e-5), allow_zero=False, allow_one=False)
-    asked = {name: settings[name] for name in evaluation_of.DEFAULTS if name in settings}
-    return kind, of(**chosen), evaluation_of.checked(asked)
+    asked = {name: settings[name] for name in attacked.DEFAULTS if name in settings}
+    return kind, of(**chosen), attacked.checked(asked)
 
 
 def _calibrated(ready, settings, num_records):
@@ -137,14 +134,5 @@ def _calibrated(ready, settings, num_records):
     )
 
 
-def _data_arguments(settings):
-    return {name: settings[name] for name in _DATA if settings.get(name) is not None}
-
-
-def _fingerprint(settings):
-    name = settings["dataset"]
-    return {name: datasets.fingerprint(name, **_data_arguments(settings))}
-
-
-train_cell.data = _fingerprint
+train_cell.data = attacked.fingerprint
 train_cell.resumes = True

@@ -80,7 +80,7 @@ class Study:
 
     def training(self, **more):
         """The training of this study: one process alone, or one of several."""
-        from privrob.learn.stobatch.cells import loaded
+        from privrob.learn.attacked import loaded
 
         data, tensors = loaded(self.dataset, self.data, double=self.double)
         arguments = {"num_classes": data.num_classes, "streams": Streams(self.seed), **more}

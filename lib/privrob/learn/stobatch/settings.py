@@ -29,6 +29,7 @@ SWITCHES = (
     "adversarial_weight",
     "attack_steps",
     "radius_high",
+    "random_radius",
     "pairing",
     "reconstruction",
     "label_noise",
@@ -63,6 +64,7 @@ class StoBatchSettings:
         adversarial_source — ``perturbed``: crafted from x̄ and trained on as they are; ``clean``: crafted from x through
         the noise, trained on without input noise, as released;
         attacks, attack_steps — the ensemble A, and T_μ;  radius_high — μ_t is uniform on (0, this];
+        random_radius — False: μ_t is always ``radius_high``;
         pairing — ``next``: at step t batch t is benign and batch t + 1 adversarial; ``pairs``: batches 2p and 2p + 1
         belong together and keep their roles, as in Algorithm 4;
         learning_rate, optimizer, momentum — for θ₂;  first_learning_rate, first_optimizer — for θ₁ (None: the same);
@@ -95,6 +97,7 @@ class StoBatchSettings:
     attacks: tuple = ("ifgsm", "mim", "pgd")
     attack_steps: int = 10
     radius_high: float = 1.0
+    random_radius: bool = True
     pairing: str = "next"
     learning_rate: float = 1e-4
     optimizer: str = "adam"
@@ -123,6 +126,8 @@ class StoBatchSettings:
             if getattr(self, name) is not None:
                 checks.integer(name, getattr(self, name), low=2 if name == "micro_batch_size" else 1)
         checks.positive("radius_high", self.radius_high, finite=True)
+        if not isinstance(self.random_radius, bool):
+            raise TypeError(f"random_radius must be True or False, got random_radius={self.random_radius!r}")
         checks.positive("psi", self.psi, finite=True)
         for name in ("adversarial_weight", "weight_decay", "learning_rate"):
             checks.nonnegative(name, getattr(self, name), finite=True)

@@ -160,7 +160,9 @@ class Training:
     def contribution(self, trainer, worker):
         """What a worker sends: gradients of θ₁ and θ₂, batch norm's averages, losses; one vector."""
         step = self.streams.child("steps", self.step, "trainer", trainer)
-        radius = self.settings.radius_high * (1.0 - step.numpy("radius").random())  # in (0, high]
+        radius = self.settings.radius_high
+        if self.settings.random_radius:
+            radius *= 1.0 - step.numpy("radius").random()  # in (0, high]
         benign, attacked = self.roles(trainer)
         before = [b.clone() for b in self.buffers]
         found, losses = steps.gradients(
