@@ -1,6 +1,6 @@
 """Algorithm 4 at work on one machine: real processes, one of them killed; the time of a step; who computes what.
 
-Every process is ``python -m privrob.learn.stobatch.distributed``, with one thread, and they talk over the loopback.
+Every process runs :func:`privrob.learn.stobatch.distributed.run` with one thread; they talk by gloo over the loopback.
 
 Paper: stobatch, Section 3.5, Algorithm 4.
 """
@@ -8,10 +8,10 @@ Paper: stobatch, Section 3.5, Algorithm 4.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,11 +23,13 @@ import torch
 from torch import nn
 
 from privrob import checks
-from privrob.learn.stobatch import networks
-from privrob.learn.stobatch.distributed import Study
+from privrob.learn.stobatch import distributed, networks
+from privrob.learn.stobatch.distributed import LostTrainer, Study
 
-_LIBRARY = Path(__file__).parents[3]
 _STATE = "training.pt"
+_CONTEXT = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+if hasattr(os, "fork"):
+    _CONTEXT.set_forkserver_preload([__name__])  # torch is imported once, not once a process
 
 
 @dataclass(frozen=True)
@@ -56,40 +58,59 @@ def together(study, folder, *, num_processes, kill_after=None, timeout_s=120.0):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    running = [_start(folder, rank, num_processes, address, timeout_s) for rank in range(num_processes)]
+    running, ends = [], []
+    for rank in range(num_processes):
+        end, other = _CONTEXT.Pipe(duplex=False)
+        arguments = (folder, rank, num_processes, address, timeout_s, other)
+        running.append(_CONTEXT.Process(target=_member, args=arguments))
+        running[-1].start()
+        other.close()  # so that the end of the process is the end of what it says
+        ends.append(end)
     watch = threading.Timer(4 * timeout_s, lambda: [process.kill() for process in running])
     watch.start()
     rows, arrived, said = [], [], []
     try:
-        for line in running[0].stdout:
-            if not line.startswith("{"):
-                said.append(line)
+        for one in _heard(ends[0]):
+            if isinstance(one, str):
+                said.append(one)
                 continue
-            rows.append(json.loads(line))
+            rows.append(one)
             arrived.append(time.perf_counter())
-            if kill_after is not None and rows[-1]["step"] >= kill_after:
+            if kill_after is not None and one["step"] >= kill_after:
                 running[-1].kill()
-        statuses = [process.wait(timeout=timeout_s) for process in running]
-        said += [process.stdout.read() for process in running[1:]]
+        said += [one for end in ends[1:] for one in _heard(end)]
+        for process in running:
+            process.join(timeout_s)
     finally:
         watch.cancel()
         for process in running:
             process.kill()
-            process.wait()
-            process.stdout.close()
-    return Together(rows, arrived, "".join(said), statuses)
+            process.join()
+    return Together(rows, arrived, "\n".join(said), [process.exitcode for process in running])
 
 
-def _start(folder, rank, world_size, address, timeout_s):
-    arguments = [str(folder / "study.json"), "--rank", str(rank), "--world-size", str(world_size)]
-    arguments += ["--address", address, "--timeout", str(timeout_s)]
-    if rank == 0:
-        arguments += ["--checkpoint", str(folder / _STATE)]
-    environment = {**os.environ, "PYTHONPATH": str(_LIBRARY), "OMP_NUM_THREADS": "1"}
+def _heard(end):
+    """What comes through a pipe until its other end is gone."""
+    while True:
+        try:
+            yield end.recv()
+        except (EOFError, ConnectionResetError):
+            return
+
+
+def _member(folder, rank, world_size, address, timeout_s, pipe):
+    """One process: says its rows (the server), or who was lost."""
+    torch.set_num_threads(1)
     if sys.platform == "linux":
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = [sys.executable, "-m", "privrob.learn.stobatch.distributed", *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    how = {"rank": rank, "world_size": world_size, "address": address, "timeout_s": timeout_s}
+    try:
+        checkpoint = folder / _STATE if rank == 0 else None
+        for row in distributed.run(Study.read(folder / "study.json"), checkpoint=checkpoint, **how):
+            pipe.send(row)
+    except LostTrainer as error:
+        pipe.send(str(error))
+        raise SystemExit(3) from None
 
 
 # ------------------------------------------------------------------------------------------------- the same training?
