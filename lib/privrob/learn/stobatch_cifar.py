@@ -1,0 +1,85 @@
+"""The trainings of the StoBatch document's CIFAR-10 figures: what each method is given, and what is read off the rows.
+
+Appendix P names StoBatch's settings. Of the baselines it says that they "share the same design"; their learning rates,
+clipping and construction bounds are ours.
+
+Paper: stobatch, Section 4, Appendix P (CIFAR-10), Figures 3, 5, 7 and 8.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from privrob import checks
+
+STOBATCH, BASELINES = "privrob.learn.stobatch.cells:train_cell", "privrob.learn.baselines.cells:train_cell"
+METHODS = {
+    "StoBatch": "stobatch",
+    "SecureSGD": "securesgd",
+    "SecureSGD-AGM": "securesgd_agm",
+    "AdLM": "adlm",
+    "DP-SGD": "dpsgd",
+    "PixelDP": "pixeldp",
+}
+PRIVATE = tuple(name for name in METHODS if name != "PixelDP")  # PixelDP has no budget for its training data
+CERTIFIED = ("StoBatch", "SecureSGD", "SecureSGD-AGM", "PixelDP")
+_NOISY = {"attack_bound": 0.2, "num_predict": 20}
+_GIVEN = {
+    "StoBatch": {
+        "budget_rule": "cifar10",
+        "nominal_batch_size": 1851,
+        "adversarial_weight": 1.5,
+        "attacks": ["ifgsm", "mim", "pgd"],
+        "psi": 10.0,
+        "optimizer": "sgd",
+        "learning_rate": 5e-2,
+        "first_optimizer": "adam",
+        "first_learning_rate": 1e-4,
+        "weight_decay": 0.004,
+    },
+    "SecureSGD": {"adversarial_rate": 0.5, "attack": "ifgsm", "attack_radius": 1.0, "learning_rate": 1e-3, **_NOISY},
+    "AdLM": {"nominal_batch_size": 1851, "learning_rate": 3e-4},
+    "DP-SGD": {"learning_rate": 1e-3},
+    "PixelDP": {"epsilon_robust": 0.1, "learning_rate": 1e-3, **_NOISY, "attack_bound": 0.1},
+}
+_GIVEN["SecureSGD-AGM"] = _GIVEN["SecureSGD"]
+
+
+def cell(method, *, epsilon, num_steps, batch_size, attack_steps, data, evaluation, device="cpu", more=None):
+    """One training of one method, as (function path, settings) for a sweep.
+
+    Paper: stobatch, Appendix P (CIFAR-10).
+    Args: method — a name of ``METHODS``;  epsilon — claimed total (``PixelDP`` has none);
+        attack_steps — T_μ of training, where there are adversarial examples;
+        data — ``dataset`` and its arguments, ``crop``, ``network``, ``network_options``;
+        evaluation — attacks and certificates;  more — other settings of this method, which win.
+    """
+    kind = METHODS[checks.choice("method", method, METHODS)]
+    settings = {**data, **evaluation, **_GIVEN[method], "num_steps": num_steps, "device": device}
+    settings["batch_size"] = batch_size
+    if "attack" in settings or kind == "stobatch":
+        settings["attack_steps"] = attack_steps
+    if kind != "pixeldp":
+        settings["epsilon"] = epsilon
+    if kind == "stobatch":
+        certificates = ["sound", "as_printed", "as_released"] if evaluation.get("num_certified") else []
+        settings |= {"certificates": certificates, **(more or {})}
+        return STOBATCH, settings
+    return BASELINES, {"method": kind, **settings, **(more or {})}
+
+
+def readings(rows, *, method, epsilon):
+    """Rows of a cell as one table: ``method``, ``epsilon`` (as asked), ``metric`` (conventional or the certificate's
+    name), ``attack_model``, ``kind``, ``attack_test_steps``, ``radius``, ``value`` in %.
+
+    Conventional accuracy is that of what is served at the attacked images; a certificate's is certified accuracy there.
+    """
+    rows = pd.DataFrame(rows)
+    found = []
+    for row in rows[rows["row"] != "training"].to_dict("records"):
+        attack = row["row"] == "attack"
+        metric = "conventional" if attack else row["certificate"]
+        value = row["accuracy"] if attack else row["certified_accuracy"]
+        kept = {name: row[name] for name in ("attack_model", "kind", "attack_test_steps", "radius", "num_images")}
+        found.append({"method": method, "epsilon": epsilon, "metric": metric, **kept, "value": 100.0 * value})
+    return pd.DataFrame(found)
