@@ -83,3 +83,25 @@ def readings(rows, *, method, epsilon):
         kept = {name: row[name] for name in ("attack_model", "kind", "attack_test_steps", "radius", "num_images")}
         found.append({"method": method, "epsilon": epsilon, "metric": metric, **kept, "value": 100.0 * value})
     return pd.DataFrame(found)
+
+
+PRINTED_8 = {
+    "body": {
+        ("StoBatch", "conventional"): (45.25, 1.6),
+        ("StoBatch", "certified"): (42.59, 1.58),
+        ("SecureSGD", "conventional"): (29.08, 11.95),
+        ("SecureSGD", "certified"): (19.58, 5.0),
+    },
+    "appendix": {
+        ("StoBatch", "conventional"): (44.87, 1.8),
+        ("StoBatch", "certified"): (42.18, 1.8),
+        ("SecureSGD", "conventional"): (29.47, 12.5),
+        ("SecureSGD", "certified"): (20.0, 6.1),
+    },
+}  # Figure 8 in Section 4 and in Appendix Q: mean and "±", in %
+PRINTED_9 = {
+    ("StoBatch", "conventional"): (29.78, 4.8),
+    ("StoBatch", "certified"): (28.31, 1.58),
+    ("SecureSGD", "conventional"): (8.99, 5.95),
+    ("SecureSGD", "certified"): (8.72, 5.5),
+}

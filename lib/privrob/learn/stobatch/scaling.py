@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from privrob import checks
+from privrob.learn import datasets
 from privrob.learn.stobatch import distributed, networks
 from privrob.learn.stobatch.distributed import LostTrainer, Study
 
@@ -122,6 +123,11 @@ def tensors(training):
     return torch.cat([tensor.detach().reshape(-1).double() for tensor in every])
 
 
+def _fingerprint(settings):
+    study = settings["study"]
+    return {study["dataset"]: datasets.fingerprint(study["dataset"], **study["data"])}
+
+
 def agreement_cell(settings, *, streams, scratch=None):
     """Several processes against one, undisturbed and with a process killed and all started again.
 
@@ -163,6 +169,7 @@ def agreement_cell(settings, *, streams, scratch=None):
 
 
 agreement_cell.resumes = True
+agreement_cell.data = _fingerprint
 
 
 def without_batch_norm(training):
@@ -234,3 +241,4 @@ def timing_cell(settings, *, streams, scratch=None):
 
 
 timing_cell.resumes = True
+timing_cell.data = _fingerprint
