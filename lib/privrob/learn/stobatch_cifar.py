@@ -23,6 +23,7 @@ METHODS = {
 }
 PRIVATE = tuple(name for name in METHODS if name != "PixelDP")  # PixelDP has no budget for its training data
 CERTIFIED = ("StoBatch", "SecureSGD", "SecureSGD-AGM", "PixelDP")
+OF_THE_NETWORK = ("network", "network_options", "crop")  # of ``data``: what is no argument of the data set
 _NOISY = {"attack_bound": 0.2, "num_predict": 20}
 _GIVEN = {
     "StoBatch": {
@@ -68,19 +69,28 @@ def cell(method, *, epsilon, num_steps, batch_size, attack_steps, data, evaluati
     return BASELINES, {"method": kind, **settings, **(more or {})}
 
 
-def readings(rows, *, method, epsilon):
-    """Rows of a cell as one table: ``method``, ``epsilon`` (as asked), ``metric`` (conventional or the certificate's
-    name), ``attack_model``, ``kind``, ``attack_test_steps``, ``radius``, ``value`` in %.
+def readings(rows, asked):
+    """Rows of several cells as one table: ``method``, ``epsilon`` (as asked), ``metric`` (conventional, or the
+    certificate's name), ``attack_model``, ``kind``, ``attack_test_steps``, ``radius``, ``num_images``, ``value`` in %.
 
-    Conventional accuracy is that of what is served at the attacked images; a certificate's is certified accuracy there.
+    Conventional accuracy is that of what is served at the attacked images (``kind`` None: at clean ones); certified
+    accuracy is that at the attacked images, for the radius of the attack.
+
+    Args: rows — a DataFrame, the cells one after the other, each beginning with its only ``training`` row;
+        asked — (method, ε) of each cell, in the same order.
     """
-    rows = pd.DataFrame(rows)
+    number = (rows["row"] == "training").cumsum() - 1
+    if number.max() + 1 != len(asked):
+        raise ValueError(f"asked must have an entry for each cell, got {len(asked)} for {number.max() + 1} cells")
     found = []
-    for row in rows[rows["row"] != "training"].to_dict("records"):
+    for which, row in zip(number, rows.to_dict("records")):
+        if row["row"] == "training":
+            continue
         attack = row["row"] == "attack"
         metric = "conventional" if attack else row["certificate"]
         value = row["accuracy"] if attack else row["certified_accuracy"]
         kept = {name: row[name] for name in ("attack_model", "kind", "attack_test_steps", "radius", "num_images")}
+        method, epsilon = asked[which]
         found.append({"method": method, "epsilon": epsilon, "metric": metric, **kept, "value": 100.0 * value})
     return pd.DataFrame(found)
 

@@ -200,6 +200,25 @@ def workers_difference(make, num_workers, *, batch_norm):
     return ((mean - whole).norm() / whole.norm()).item()
 
 
+def passes_of_step(training):
+    """Images that pass forward through the whole network in one step of all tasks, counted at its last layer.
+
+    Paper: stobatch, Section 3.5.
+    """
+    count = 0
+
+    def note(module, inputs, output):
+        nonlocal count
+        count += len(output)
+
+    handle = training.network.last.register_forward_hook(note)
+    try:
+        training.total()
+    finally:
+        handle.remove()
+    return count
+
+
 # --------------------------------------------------------------------------------------------------------------- time
 
 
