@@ -29,8 +29,9 @@ from privrob.learn.stobatch.distributed import LostTrainer, Study
 
 _STATE = "training.pt"
 _CONTEXT = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-if hasattr(os, "fork"):
-    _CONTEXT.set_forkserver_preload([__name__])  # torch is imported once, not once a process
+if hasattr(os, "fork"):  # imported once, not once a process; the last one is what an empty network makes torch import
+    _READY = [__name__, "privrob.learn.stobatch.cells", "torch.fx.experimental.symbolic_shapes"]
+    _CONTEXT.set_forkserver_preload(_READY)
 
 
 @dataclass(frozen=True)
