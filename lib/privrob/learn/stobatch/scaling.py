@@ -144,7 +144,12 @@ def agreement_cell(settings, *, streams, scratch=None):
     (base / "alone").mkdir(parents=True, exist_ok=True)
     (base / "alone" / "study.json").write_text(json.dumps(study))
     alone = Study.read(base / "alone" / "study.json").training()
-    *_, last = alone.rows()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the processes have; sums in another order differ in their last bits
+    try:
+        *_, last = alone.rows()
+    finally:
+        torch.set_num_threads(threads)
     rows = []
     for count, kill_after in [*((count, None) for count in counts), (max(counts), settings["kill_after"])]:
         folder = base / f"{count} {kill_after}"
