@@ -78,6 +78,15 @@ def together(folder, *, faults=(None, None), timeout="60"):
             process.kill()
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As in the processes: more threads add up in another order, and Adam's first steps blow that up."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def rows_of(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
