@@ -267,3 +267,26 @@ def timing_cell(settings, *, streams, scratch=None):
 
 timing_cell.resumes = True
 timing_cell.data = _fingerprint
+
+
+def scaling_cell(settings, *, streams, scratch=None):
+    """Both, one after the other, so that nothing else of a notebook is beside the clock.
+
+    Paper: stobatch, Algorithm 4, Section 3.5.
+    Args: settings — ``agreement`` and ``clock``, the settings of :func:`agreement_cell` and :func:`timing_cell`.
+    Returns: the rows of both, with ``row`` ``agreement`` or ``clock``.
+    """
+    base = Path(scratch or tempfile.mkdtemp())
+    rows = []
+    for name, function in (("agreement", agreement_cell), ("clock", timing_cell)):
+        found = function(settings[name], streams=streams, scratch=base / name)
+        rows += [{"row": name, **row} for row in found]
+    return rows
+
+
+def _fingerprints(settings):
+    return _fingerprint(settings["agreement"]) | _fingerprint(settings["clock"])
+
+
+scaling_cell.resumes = True
+scaling_cell.data = _fingerprints
