@@ -44,9 +44,11 @@ def trainer(num_workers, *, dtype=torch.float64, **changes):
 
 @pytest.mark.paper("stobatch", "Algorithm 4")
 def test_processes_end_where_one_does_also_after_one_was_killed(tmp_path):
-    rows = scaling.agreement_cell(
-        {"study": STUDY, "num_processes": [2], "kill_after": 2}, streams=None, scratch=tmp_path
-    )
+    clock = {"study": STUDY, "layouts": [[2, 1, 1, 1]], "num_steps": 1}
+    both = {"agreement": {"study": STUDY, "num_processes": [2], "kill_after": 2}, "clock": clock}
+    rows = scaling.scaling_cell(both, streams=None, scratch=tmp_path)
+    assert [row["row"] for row in rows] == ["agreement", "agreement", "clock"]
+    assert rows.pop()["num_trainers"] == 2
     assert [row["killed"] for row in rows] == [False, True]
     for row in rows:
         assert row["largest_difference"] <= 1e-10 * row["largest_weight"]  # float64, six steps
