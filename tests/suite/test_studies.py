@@ -129,6 +129,12 @@ def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house,
     status, told = house.run("--study", out / "study.yaml")
     assert status == 0
     assert told.count("up to date") == 4  # each notebook twice: as it comes, and in the closing table
+    changed = (out / "study.yaml").read_text(encoding="utf-8").replace("[2.0, 3.0]", "[2.0, 3.0, 4.0]")
+    (out / "mine.yaml").write_text(changed, encoding="utf-8")
+    assert cli.main(["--dry-run", "--study", str(out / "mine.yaml"), "--out", str(out)]) == 0, (
+        "a changed file is its study"
+    )
+    assert capsys.readouterr().out.count("keep") == 2
     assert cli.main(["status", "--no-env", "--study", str(out / "study.yaml")]) == 0
     told = capsys.readouterr().out
     assert told.count("done") == 2
@@ -142,6 +148,9 @@ def test_another_notebook_joins_a_study_and_another_study_is_refused_its_folder(
     assert both.notebooks == (ONE, TWO)
     assert studies.joined(Study((), "smoke", {"scale": "3.0"}), tmp_path).notebooks == ()
     assert one.label() != two.label()
+    assert studies.joined(Study((ONE,), "laptop", {"scale": "3.0"}), tmp_path).preset == "laptop", (
+        "tried in smoke first"
+    )
     with pytest.raises(guard.ParameterError, match="--out must not hold another study"):
         studies.joined(Study((ONE,), "smoke", {"scale": "4.0"}), tmp_path)
 

@@ -117,7 +117,7 @@ def _study(arguments):
         preset = arguments.preset or "laptop"
         study = studies.Study(tuple(arguments.notebooks), preset, dict(arguments.overrides), dict(sweep))
         default = home / "studies" / study.label() if study.changes else home / "results"
-    if study.changes:
+    if study.changes and not arguments.study:  # a file says all of its study, also after it was changed
         study = studies.joined(study, arguments.out or default)
     return study, (Path(arguments.out).expanduser() if arguments.out else default).resolve()
 

@@ -201,18 +201,18 @@ def read(path):
 
 
 def joined(study, out):
-    """The study with the notebooks of the one that ``out`` holds already, which must make the same changes."""
+    """The study with the notebooks of the one that ``out`` holds already, which must make the same changes.
+
+    Another preset is no other study: its results lie beside those of the first.
+    """
     path = Path(out).expanduser() / FILE
     if not path.is_file():
         return study
     there = read(path)
-    if (there.preset, there.parameters, there.sweep) != (study.preset, study.parameters, study.sweep):
+    if (there.parameters, there.sweep) != (study.parameters, study.sweep):
         raise guard.ParameterError(f"--out must not hold another study, {path} is one; give another folder")
-    if not (there.notebooks and study.notebooks):
-        return replace(study, notebooks=(), title=study.title or there.title)
-    return replace(
-        study, notebooks=tuple(dict.fromkeys([*there.notebooks, *study.notebooks])), title=study.title or there.title
-    )
+    both = tuple(dict.fromkeys([*there.notebooks, *study.notebooks])) if there.notebooks and study.notebooks else ()
+    return replace(study, notebooks=both, title=study.title or there.title)
 
 
 def write(study, out):
