@@ -18,3 +18,14 @@ def house(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVROB_ROOT", str(built.root))
     monkeypatch.delenv("PRIVROB_JOB", raising=False)
     return built
+
+
+@pytest.fixture
+def one_thread():
+    """More threads add up in another order, and Adam's first steps blow that up."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -6,6 +6,27 @@ from privrob.kinds import Streams
 from privrob.learn.stobatch.settings import StoBatchSettings
 from privrob.learn.stobatch.training import Training
 
+STUDY = {
+    "seed": 5,
+    "dataset": "synthetic",
+    "data": {"shape": [1, 6, 6], "num_records": 64, "num_test": 8},
+    "num_trainers": 2,
+    "num_workers": 2,
+    "double": True,
+    "settings": {
+        "network": "mnist",
+        "network_options": {"num_hidden": 6},
+        "num_steps": 6,
+        "batch_size": 8,
+        "epsilon_features": 50.0,
+        "epsilon_labels": 2.0,
+        "attacks": ["pgd"],
+        "attack_steps": 2,
+        "learning_rate": 0.01,
+        "evaluate_every": 2,
+    },
+}
+
 
 def data(n=60, test=20, shape=(1, 8, 8), classes=3, seed=0, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from stobatch_toys import STUDY
 
 from privrob.learn.stobatch import distributed
 from privrob.learn.stobatch.distributed import LostTrainer, Member, Study
 
+pytestmark = pytest.mark.usefixtures("one_thread")  # as in the processes
 LIBRARY = Path(distributed.__file__).parents[3]
 FAULTY = """
 import os, sys, time
@@ -29,28 +31,8 @@ raise SystemExit(distributed.main(sys.argv[1:]))
 
 
 def study(**changes):
-    base = {
-        "seed": 5,
-        "dataset": "synthetic",
-        "data": {"shape": [1, 6, 6], "num_records": 64, "num_test": 8},
-        "num_trainers": 2,
-        "num_workers": 2,
-        "double": True,
-        "settings": {
-            "network": "mnist",
-            "network_options": {"num_hidden": 6},
-            "num_steps": 4,
-            "batch_size": 8,
-            "epsilon_features": 50.0,
-            "epsilon_labels": 2.0,
-            "attacks": ["pgd"],
-            "attack_steps": 2,
-            "learning_rate": 0.01,
-            "noise": "independent",
-            "evaluate_every": 2,
-        },
-    }
-    return base | changes
+    settings = {**STUDY["settings"], "num_steps": 4, "noise": "independent"}
+    return {**STUDY, "settings": settings, **changes}
 
 
 def start(folder, number, world, *, fault=None, timeout="60", port=None):
@@ -76,15 +58,6 @@ def together(folder, *, faults=(None, None), timeout="60"):
     finally:
         for process in running:
             process.kill()
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in the processes: more threads add up in another order, and Adam's first steps blow that up."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def rows_of(text):

@@ -4,32 +4,11 @@ import math
 
 import pytest
 import torch
-from stobatch_toys import data, settings
+from stobatch_toys import STUDY, data, settings
 
 from privrob.kinds import Streams
 from privrob.learn.stobatch import cost, networks, scaling
 from privrob.learn.stobatch.training import Training
-
-STUDY = {
-    "seed": 5,
-    "dataset": "synthetic",
-    "data": {"shape": [1, 6, 6], "num_records": 64, "num_test": 8},
-    "num_trainers": 2,
-    "num_workers": 2,
-    "double": True,
-    "settings": {
-        "network": "mnist",
-        "network_options": {"num_hidden": 6},
-        "num_steps": 6,
-        "batch_size": 8,
-        "epsilon_features": 50.0,
-        "epsilon_labels": 2.0,
-        "attacks": ["pgd"],
-        "attack_steps": 2,
-        "learning_rate": 0.01,
-        "evaluate_every": 2,
-    },
-}
 
 
 def trainer(num_workers, *, dtype=torch.float64, **changes):

@@ -15,14 +15,7 @@ from privrob.learn.cells import train_cell
 from privrob.learn.checkpoints import BadCheckpoint
 from privrob.learn.dpsgd import Training, train
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors this small only wait for a second one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")  # tensors this small only wait for a second one
 
 
 def run(chosen, tensors):
