@@ -1,8 +1,8 @@
 """Which code a result depends on: the modules a function imports, followed through the package, as one hash.
 
-A changed comment counts as a change; a module that is not imported does not. Imports inside functions count, so that
-late imports (torch, say) are seen too. Only the package's own modules are followed: versions of other packages are
-recorded beside every result.
+Comments, docstrings and blank lines do not count, nor does a module that is not imported. Imports inside functions
+count, so that late imports (torch, say) are seen too. Only the package's own modules are followed: versions of other
+packages are recorded beside every result.
 """
 
 from __future__ import annotations
@@ -36,9 +36,16 @@ def module_file(name, *, root=None):
 
 
 @functools.lru_cache(maxsize=4096)
-def _imports_of(path, mtime_ns, size):  # the stat values are only part of the cache's key
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"), filename=str(path))
-    return frozenset(imported_names(tree))
+def _read(path, mtime_ns, size):  # the stat values are only part of the cache's key
+    """What a module imports, and the hash of its code."""
+    text = Path(path).read_text(encoding="utf-8")
+    tree = ast.parse(text, filename=str(path))
+    return frozenset(imported_names(tree)), hashlib.sha256(without_words(text, tree).encode()).digest()
+
+
+def _read_now(path):
+    stat = path.stat()
+    return _read(path, stat.st_mtime_ns, stat.st_size)
 
 
 def imported_names(tree, *, package=PACKAGE):
@@ -63,16 +70,62 @@ def closure(names, *, root=None):
         if path is None or name in found:
             continue
         found[name] = path
-        stat = path.stat()
-        todo += [n for n in _imports_of(path, stat.st_mtime_ns, stat.st_size) if n not in found]
+        todo += [n for n in _read_now(path)[0] if n not in found]
         parent = name.rpartition(".")[0]
         if parent and parent not in found:
             todo.append(parent)  # importing a.b runs a/__init__.py
     return found
 
 
+def without_words(text, tree):
+    """Python source without comments, docstrings, blank lines and spaces at the ends of lines: what it does.
+
+    The text is cut, not printed anew, so that the answer is the same under every version of Python. A comment inside
+    a string that is written in several pieces stays.
+    """
+    lines = [line.encode() for line in text.splitlines()]  # positions in a syntax tree count bytes
+    words = [node.body[0] for node in ast.walk(tree) if _has_docstring(node)]
+    cuts = [_span(node) for node in words]
+    no_code = {id(node.value) for node in words}
+    taken, whole = {}, set()  # row: the parts of it that are strings; rows that are nothing else up to their end
+    for node in ast.walk(tree):
+        if id(node) in no_code or not (isinstance(node, ast.JoinedStr) or _is_text(node)):
+            continue
+        (first, start), (last, end) = _span(node)
+        whole |= set(range(first, last))
+        for row in range(first, last + 1):
+            taken.setdefault(row, []).append((start if row == first else 0, end if row == last else len(lines[row])))
+    for row, line in enumerate(lines):
+        at = line.find(b"#")
+        while at >= 0:
+            inside = [end for start, end in taken.get(row, []) if start <= at < end]
+            if not inside:
+                cuts.append(((row, at), (row, len(line))))
+                break
+            at = line.find(b"#", max(inside))
+    for (first, start), (last, end) in sorted(cuts, reverse=True):
+        lines[first] = lines[first][:start] + lines[last][end:]
+        lines[first + 1 : last + 1] = [b""] * (last - first)
+    ready = ((row, line if row in whole else line.rstrip()) for row, line in enumerate(lines))
+    return "".join(f"{line.decode()}\n" for row, line in ready if line or row in whole)
+
+
+def _span(node):
+    return (node.lineno - 1, node.col_offset), (node.end_lineno - 1, node.end_col_offset)
+
+
+def _is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+
+
+def _has_docstring(node):
+    if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or not node.body:
+        return False
+    return isinstance(node.body[0], ast.Expr) and _is_text(node.body[0].value)
+
+
 def code_hash(names, *, root=None, leave_out=(f"{PACKAGE}.suite",)):
-    """One sha256 over the sources of these modules and all that they import.
+    """One sha256 over the code of these modules and all that they import; words about it (above) left out.
 
     The suite's own modules are left out: they move rows about and do not make them.
     """
@@ -80,5 +133,5 @@ def code_hash(names, *, root=None, leave_out=(f"{PACKAGE}.suite",)):
     for name, path in sorted(closure(names, root=root).items()):
         if any(name == skip or name.startswith(f"{skip}.") for skip in leave_out):
             continue
-        hasher.update(f"{name}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
+        hasher.update(f"{name}\n".encode() + _read_now(path)[1])
     return hasher.hexdigest()
