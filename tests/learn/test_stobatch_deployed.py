@@ -63,13 +63,44 @@ def test_statistics_of_batch_norm_are_as_switched():
     run = served()
     batch = run.deployed(batch_norm_evaluation="batch")
     assert not torch.allclose(batch.fixed(TEST)[:5], batch.fixed(TEST[:5]), atol=1e-3)
-    running = run.deployed()
+    running = run.deployed(batch_norm_evaluation="running")
     torch.testing.assert_close(running.fixed(TEST)[:5], running.fixed(TEST[:5]), rtol=1e-4, atol=1e-5)
-    untrained = run.deployed(surrogate_statistics="initial")
+    untrained = run.deployed(surrogate_statistics="initial", batch_norm_evaluation="running")
     assert not torch.allclose(untrained.surrogate(TEST), running.surrogate(TEST), atol=1e-3)
     torch.testing.assert_close(untrained.fixed(TEST), running.fixed(TEST))
     modes = {(m.training, m.statistics) for m in run.network.modules() if isinstance(m, BatchNorm)}
     assert modes == {(True, "running")}  # as training left it
+
+
+def test_settled_statistics_are_the_mean_of_the_training_batches_through_their_noise():
+    run = served(settings(num_steps=3, learning_rate=0.02))
+    norm = next(m for m in run.network.modules() if isinstance(m, BatchNorm))
+    seen = []
+    hook = norm.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach()))
+    run.settled_at = None
+    run.settle()
+    hook.remove()
+    assert len(seen) == min(run.num_batches, 20)
+    axes = [0, *range(2, seen[0].ndim)]
+    means = torch.stack([x.mean(axes) for x in seen]).mean(0)
+    variances = torch.stack([x.var(axes) for x in seen]).mean(0)
+    torch.testing.assert_close(norm.running_mean, means, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_var, variances, rtol=1e-4, atol=1e-5)
+    assert norm.momentum == BatchNorm.momentum
+    assert "momentum" not in vars(norm)
+
+
+def test_settling_changes_no_training_and_can_be_taken_back():
+    how = {"num_steps": 4, "evaluate_every": 1}
+    runs = {k: served(settings(batch_norm_evaluation=k, **how)) for k in ("settled", "running")}
+    one, other = runs.values()
+    for mine, theirs in zip((*one.first, *one.rest), (*other.first, *other.rest)):
+        assert torch.equal(mine, theirs)
+    along = [b.clone() for b in other.buffers]
+    other.deployed(batch_norm_evaluation="settled")
+    assert not all(torch.equal(a, b) for a, b in zip(along, other.buffers))
+    other.deployed()
+    assert all(torch.equal(a, b) for a, b in zip(along, other.buffers))
 
 
 @pytest.mark.paper("stobatch", "Algorithm 3")

@@ -15,7 +15,7 @@ SOURCES = ("perturbed", "clean")
 ATTACKS = ("fgsm", "ifgsm", "mim", "pgd")
 PAIRINGS = ("next", "pairs")
 OPTIMIZERS = ("adam", "sgd")
-STATISTICS = ("running", "batch")
+STATISTICS = ("settled", "running", "batch")
 COLOURS = ("each", "same")
 RECONSTRUCTIONS = ("as_released", "as_printed", "none")
 LABEL_NOISES = ("sound", "as_printed", "as_released", "none")
@@ -69,7 +69,10 @@ class StoBatchSettings:
         belong together and keep their roles, as in Algorithm 4;
         learning_rate, optimizer, momentum — for θ₂;  first_learning_rate, first_optimizer — for θ₁ (None: the same);
         weight_decay — λ of (λ/2)‖W‖² on dense layers of θ₂;
-        batch_norm_evaluation — ``running`` or ``batch`` statistics in what is deployed;
+        batch_norm_evaluation — batch norm in what is deployed. ``settled``: statistics of the training batches through
+        their noise, with the weights as they are now; ``running``: averages kept along the way, which lag behind the
+        weights (an offset of noise is many times the signal, so a small lag hides it); ``batch``: those of the images
+        that are asked about, as released;
         psi — ψ of Appendix N: noise is redrawn with 1/ψ of its scale around the stored draw;
         query_noise — independent noise only, of a query: ``fresh`` (a new draw each) or ``none``;
         micro_batch_size — at most so many records at once in memory (None: all). The noise stays as it is, batch norm
@@ -105,7 +108,7 @@ class StoBatchSettings:
     first_learning_rate: float | None = None
     first_optimizer: str | None = None
     weight_decay: float = 0.0
-    batch_norm_evaluation: str = "running"
+    batch_norm_evaluation: str = "settled"
     psi: float = 2.0
     query_noise: str = "fresh"
     micro_batch_size: int | None = None

@@ -28,11 +28,12 @@ from privrob.learn import checkpoints
 from privrob.learn.batches import as_labels, channels_last
 from privrob.learn.descent import Descent
 from privrob.learn.dpsgd import resolve_device
-from privrob.learn.stobatch import steps
+from privrob.learn.stobatch import networks, steps
 from privrob.learn.stobatch.deployed import StoBatch
 from privrob.learn.stobatch.noise import Noise, epsilon_columns
 
 _FORMAT = 1
+_SETTLING = 20  # batches
 
 
 def train(settings, *tensors, num_classes, streams, progress=None, checkpoint=None, **distributed):
@@ -110,6 +111,7 @@ class Training:
             Descent(self.rest, optimizer=two, momentum=other_momentum),
         )
         self.step, self.done, self.seen = 0, [], [0, dict.fromkeys(steps.LOSSES, 0.0)]
+        self.settled_at = self.along_the_way = None  # the step of batch norm's averages, if settled; those of before
         if self.file and self.file.exists():
             self._restore()
 
@@ -151,11 +153,14 @@ class Training:
 
     def batch(self, number, worker=0):
         """A fixed batch with its stored noise, or a worker's part of it."""
+        whole = self._whole(number)
+        return whole if self.num_workers == 1 else whole.split(self.num_workers)[worker]
+
+    def _whole(self, number):
         size, noise = self.settings.batch_size, self.noise
         rows = slice(number * size, (number + 1) * size)
         noises = [noise.of_batch(layer, number, size) for layer in ("inputs", "hidden")]
-        whole = steps.Part(self.images[rows], self.labels[rows], *noises)
-        return whole if self.num_workers == 1 else whole.split(self.num_workers)[worker]
+        return steps.Part(self.images[rows], self.labels[rows], *noises)
 
     def contribution(self, trainer, worker):
         """What a worker sends: gradients of θ₁ and θ₂, batch norm's averages, losses; one vector."""
@@ -242,16 +247,44 @@ class Training:
                 yield row
         yield self.row()
 
+    @torch.no_grad()
+    def settle(self):
+        """Give batch norm the mean statistics of the first benign batches (at most 20), as the weights are now.
+
+        It reads what training reads, the perturbed inputs, and no label. Training itself never uses these averages.
+        """
+        norms = [m for m in self.network.modules() if isinstance(m, networks.BatchNorm)]
+        if not norms or self.settled_at == self.step:
+            return
+        numbers = range(0, self.num_batches, 1 if self.settings.pairing == "next" else 2)[:_SETTLING]
+        parts = [p for n in numbers for p in self._whole(n).portions(self.settings.micro_batch_size)]
+        self.along_the_way = [b.clone() for b in self.buffers]
+        mode = self.network.training
+        self.network.train()
+        for count, part in enumerate(parts, start=1):
+            for norm in norms:
+                norm.momentum = 1.0 / count  # running averages become plain means
+            self.network(part.images, input_noise=part.input_noise, hidden_noise=part.hidden_noise)
+        for norm in norms:
+            del norm.momentum
+        self.network.train(mode)
+        self.settled_at = self.step
+
     def deployed(self, **changes):
         """What is served now: :class:`privrob.learn.stobatch.deployed.StoBatch`; ``changes`` are its arguments."""
-        settings = self.settings
+        settings, statistics = self.settings, changes.get("batch_norm_evaluation", self.settings.batch_norm_evaluation)
+        if statistics == "settled":
+            self.settle()
+            statistics = "running"
+        elif self.settled_at == self.step:
+            self._put(self.buffers, self.along_the_way)
+            self.settled_at = None
         arguments = {
             "psi": settings.psi,
-            "batch_norm_evaluation": settings.batch_norm_evaluation,
             "query_noise": settings.query_noise,
             "generator": self.streams.child("evaluation", self.step).torch("queries", self.device),
         }
-        return StoBatch(self.network, self.noise, **{**arguments, **changes})
+        return StoBatch(self.network, self.noise, **{**arguments, **changes, "batch_norm_evaluation": statistics})
 
     def row(self):
         """Where training stands, and the means since the row before.
