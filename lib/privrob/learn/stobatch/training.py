@@ -31,6 +31,7 @@ from privrob.learn.dpsgd import resolve_device
 from privrob.learn.stobatch import networks, steps
 from privrob.learn.stobatch.deployed import StoBatch
 from privrob.learn.stobatch.noise import Noise, epsilon_columns
+from privrob.learn.stobatch.settings import STATISTICS
 
 _FORMAT = 1
 _SETTLING = 20  # batches
@@ -289,7 +290,8 @@ class Training:
     def row(self):
         """Where training stands, and the means since the row before.
 
-        ``step``, ``epoch``, ``test_accuracy`` (of what is served; None without test records), ``benign_loss``,
+        ``step``, ``epoch``, ``test_accuracy`` (of what is served; None without test records),
+        ``test_accuracy_settled``, ``…_running``, ``…_batch`` (last row: by batch norm's statistics), ``benign_loss``,
         ``adversarial_loss``, ``reconstruction_loss`` (a record), ``training_radius`` (mean μ_t),
         ``unused_records`` (in no batch), ``num_trainers``, ``num_workers``, the ε columns
         (:func:`privrob.learn.stobatch.noise.epsilon_columns`), ``weights_sha256`` (last row only), and the switches.
@@ -301,7 +303,7 @@ class Training:
         row = {
             "step": self.step,
             "epoch": self.step * records / (self.num_batches * settings.batch_size),
-            "test_accuracy": self.deployed().accuracy(self.test_images, self.test_labels),
+            **self._accuracies(),
             **{name: sums[name] / count if count else None for name in steps.LOSSES},
             "unused_records": self.num_records - self.num_batches * settings.batch_size,
             "num_trainers": self.num_trainers,
@@ -314,6 +316,14 @@ class Training:
         self.seen = [0, dict.fromkeys(steps.LOSSES, 0.0)]
         self.save()
         return row
+
+    def _accuracies(self):
+        """``test_accuracy``; with the last row also what batch norm makes of it, for all it may be served with."""
+        of = {"test_accuracy": self.settings.batch_norm_evaluation}
+        if self.step == self.settings.num_steps and self.buffers:
+            of = {f"test_accuracy_{how}": how for how in STATISTICS} | of  # what is served comes last, and stays
+        tests = self.test_images, self.test_labels
+        return {name: self.deployed(batch_norm_evaluation=how).accuracy(*tests) for name, how in of.items()}
 
     def weights_sha256(self):
         """Hash of all parameters and running averages, in order, in the layout of their shapes."""
