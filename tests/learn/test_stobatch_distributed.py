@@ -121,6 +121,27 @@ def test_a_silent_trainer_is_told_after_the_timeout(folder):
     assert "was not applied" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (json.dumps(study(trainers=2)), "study must be one of"),
+        (json.dumps(study(settings={**STUDY["settings"], "batch_size": "8"})), "batch_size must be an integer"),
+        ("{", "Expecting"),
+        (None, "No such file"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_with_a_study(tmp_path, capsys, text, message):
+    file = tmp_path / "study.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SystemExit) as stopped:
+        distributed.main([str(file), "--rank", "0", "--world-size", "1", "--address", "127.0.0.1:9"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert str(file) in said
+
+
 @pytest.mark.paper("stobatch", "Algorithm 4")
 @pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-10), (False, 1e-5)])
 def test_a_group_of_one_is_the_single_process(tmp_path, double, tolerance):

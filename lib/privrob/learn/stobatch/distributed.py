@@ -222,9 +222,10 @@ def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, s
 
 
 def main(arguments=None):
-    """Run one process; rank 0 prints a JSON line a row. Exit status 3: a trainer was lost."""
+    """Run one process; rank 0 prints a JSON line a row. Exit status 2: something is wrong with the study or the command
+    line, 3: a trainer was lost."""
     parser = argparse.ArgumentParser(prog="python -m privrob.learn.stobatch.distributed", description="see the module")
-    parser.add_argument("study", type=Study.read)
+    parser.add_argument("study")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--address", required=True, help="HOST:PORT of rank 0, or file:PATH")
@@ -233,9 +234,13 @@ def main(arguments=None):
     parser.add_argument("--save-every", type=int, default=1)
     parser.add_argument("--device", help="of this process, in place of the study's: cuda:1, say")
     given = vars(parser.parse_args(arguments))
-    study, device = given.pop("study"), given.pop("device")
-    if device is not None:
-        study = replace(study, settings=replace(study.settings, device=device))
+    file, device = given.pop("study"), given.pop("device")
+    try:
+        study = Study.read(file)
+        if device is not None:
+            study = replace(study, settings=replace(study.settings, device=device))
+    except (OSError, ValueError, TypeError) as error:
+        parser.error(f"study {file}: {error}")
     try:
         for row in run(study, **given):
             print(json.dumps(row), flush=True)
