@@ -86,7 +86,8 @@ class Training:
         self.test_images, self.test_labels = _part("test_images", test_images, test_labels, num_classes, self.device)
         _check_alike(images, self.test_images)
         self.file = None if checkpoint is None else Path(checkpoint)
-        self.identity = None if self.file is None else self._identity(images, labels, num_classes)
+        compared = self.file is not None or self.num_trainers is not None  # with a checkpoint, or between processes
+        self.identity = self._identity(images, labels, num_classes) if compared else None
         order = streams.numpy("batches").permutation(len(labels))[: self.num_batches * settings.batch_size]
         order = torch.from_numpy(order).to(self.device)
         self.images, self.labels = channels_last(images[order]), labels[order]  # batch i: rows i·m to (i+1)·m
