@@ -276,3 +276,22 @@ def test_unknown_attacks_and_queries_are_refused():
     trained = Trainings(toy, images, classes, draw(toy, num_trials=1, streams=Streams(0)))
     with pytest.raises(ValueError, match="own_copy"):
         trained.logits(canary, query="stored")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("A", {"noise": "shraed"}, "noise must be one of .* did you mean 'shared'"),  # was measured as independent
+        ("S1", {"noise": "own"}, "noise must be one of"),
+        ("C", {"noise": "own"}, "noise must be one of"),
+        ("A", {"clip": 0.0}, "clip must"),
+        ("A", {"num_differing": 785}, "num_differing must"),
+        ("B", {"num_differing": 0}, "num_differing must"),
+        ("B", {"scale": -1.0}, "scale must"),
+        ("S1", {"batches": 3}, "batches must"),  # was priced as one
+        ("C", {"batch_size": 0}, "batch_size must"),
+    ],
+)
+def test_an_attack_refuses_what_it_does_not_know(name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        measure(name, num_trials=4, **changes)

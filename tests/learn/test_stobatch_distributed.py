@@ -35,10 +35,10 @@ def study(**changes):
     return {**STUDY, "settings": settings, **changes}
 
 
-def start(folder, number, world, *, fault=None, timeout="60", port=None):
+def start(folder, number, world, *, fault=None, timeout="60", port=None, file="study.json"):
     """One process of the study in that folder."""
     how = ["-m", "privrob.learn.stobatch.distributed"] if fault is None else ["-c", FAULTY.format(fault=fault)]
-    arguments = [str(folder / "study.json"), "--rank", str(number), "--world-size", str(world)]
+    arguments = [str(folder / file), "--rank", str(number), "--world-size", str(world)]
     arguments += ["--address", f"127.0.0.1:{port}", "--timeout", timeout]
     if number == 0:
         arguments += ["--checkpoint", str(folder / "training.pt")]
@@ -47,12 +47,13 @@ def start(folder, number, world, *, fault=None, timeout="60", port=None):
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def together(folder, *, faults=(None, None), timeout="60"):
+def together(folder, *, faults=(None, None), timeout="60", files=("study.json",) * 3):
     """Run all processes of a study; what each printed, and its exit status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    running = [start(folder, i, len(faults), fault=f, timeout=timeout, port=port) for i, f in enumerate(faults)]
+    how = {"timeout": timeout, "port": port}
+    running = [start(folder, i, len(faults), fault=f, file=files[i], **how) for i, f in enumerate(faults)]
     try:
         return [(p.communicate(timeout=240)[0], p.returncode) for p in running]
     finally:
@@ -119,6 +120,38 @@ def test_a_silent_trainer_is_told_after_the_timeout(folder):
     assert status == 3, said
     assert "lost rank 1 (trainer" in said
     assert "was not applied" in said
+
+
+def test_a_process_with_another_study_is_told_before_the_first_step(folder):
+    """It would compute gradients of other batches with other noise, and nobody would see."""
+    settings = {**study()["settings"], "learning_rate": 0.5}
+    (folder / "other.json").write_text(json.dumps(study(seed=6, settings=settings)))
+    for said, status in together(folder, files=("study.json", "other.json")):
+        assert status == 2, said
+        assert "rank 1 differs in learning_rate, streams" in said
+        assert not rows_of(said)
+    assert not (folder / "training.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (json.dumps(study(trainers=2)), "study must be one of"),
+        (json.dumps(study(settings={**STUDY["settings"], "batch_size": "8"})), "batch_size must be an integer"),
+        ("{", "Expecting"),
+        (None, "No such file"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_with_a_study(tmp_path, capsys, text, message):
+    file = tmp_path / "study.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SystemExit) as stopped:
+        distributed.main([str(file), "--rank", "0", "--world-size", "1", "--address", "127.0.0.1:9"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert str(file) in said
 
 
 @pytest.mark.paper("stobatch", "Algorithm 4")

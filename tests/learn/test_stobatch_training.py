@@ -330,3 +330,24 @@ def test_images_and_labels_must_fit():
     bad[0, 0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match="finite"):
         Training(settings(), bad, labels, test_images, test_labels, **arguments)
+
+
+def test_images_outside_of_the_range_are_refused():
+    """Their honest ε would be wrong: 2D/b counts on a record that moves each pixel by 2 at most."""
+    images, labels, *test = data()
+    made, arguments = settings(noise="independent"), {"num_classes": 3, "streams": Streams(0)}
+    with pytest.raises(ValueError, match=r"^images must lie in \[-1, 1\], got values in .*2 \* images - 1"):
+        Training(made, 100 * images, labels, *test, **arguments)
+    with pytest.raises(ValueError, match=r"^test_images must lie in \[-1, 1\]"):
+        Training(made, images, labels, 100 * test[0], test[1], **arguments)
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 9), (3, 8, 8)])
+def test_test_images_of_another_size_are_refused_before_training(shape):
+    images, labels, test_images, test_labels = data()
+    arguments = {"num_classes": 3, "streams": Streams(0)}
+    for other in (torch.zeros(len(test_labels), *shape), test_images.double()):
+        with pytest.raises(ValueError, match="test_images must have the shape and precision of images"):
+            Training(settings(), images, labels, other, test_labels, **arguments)
+    none = Training(settings(), images, labels, torch.zeros(0, *shape), test_labels[:0], **arguments)
+    assert none.row()["test_accuracy"] is None

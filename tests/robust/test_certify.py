@@ -442,3 +442,10 @@ def test_exact_failure_probability_of_the_joint_bounds(bound):
         for p in np.linspace(0.02, 0.98, 33)
     ]
     assert 0 < max(probs) <= 0.2
+
+
+@pytest.mark.parametrize("how", [{"noise": "laplace"}, {"noise": "gaussian"}, {"noise": "gaussian", "method": "exact"}])
+@pytest.mark.parametrize("bounds", [(2.0, 0.1), (0.5, -1.0)])
+def test_scores_outside_of_the_unit_interval_have_no_radius(how, bounds):
+    with pytest.raises(ValueError, match="lower and upper must lie in"):
+        certify.pixeldp_radius(*bounds, noise_scale=1.0, **how)

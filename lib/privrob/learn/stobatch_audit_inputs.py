@@ -48,6 +48,11 @@ def opened(batch, *, index, record):
     return batch - batch[index] + record
 
 
+def _check_differing(num_differing, num_inputs):
+    if num_differing is not None:
+        checks.integer("num_differing", num_differing, low=1, high=num_inputs, hint="None: all")
+
+
 @dataclass(frozen=True)
 class PerturbedBatch:
     """Attack A: does x̄ − (x̄ of a known record) equal what it must be under D, wherever nothing was clipped?
@@ -61,6 +66,11 @@ class PerturbedBatch:
     noise: str = "shared"
     num_differing: int | None = 120
     clip: float = 10.0
+
+    def __post_init__(self):
+        checks.choice("noise", self.noise, NOISES)
+        checks.positive("clip", self.clip)
+        _check_differing(self.num_differing, self.budget.num_inputs)
 
     @property
     def budget(self):
@@ -112,6 +122,11 @@ class OneRecord:
     num_differing: int | None = None
     scale: float | None = None
 
+    def __post_init__(self):
+        _check_differing(self.num_differing, self.budget.num_inputs)
+        if self.scale is not None:
+            checks.positive("scale", self.scale, finite=True)
+
     @property
     def budget(self):
         return split(self.dataset, self.epsilon)
@@ -156,6 +171,10 @@ class BatchSum:
     batches: int = 1
     noise: str = "shared"
     noise_known: bool = False
+
+    def __post_init__(self):
+        checks.integer("batches", self.batches, low=1, high=2)
+        checks.choice("noise", self.noise, NOISES)
 
     @property
     def budget(self):
@@ -205,6 +224,11 @@ class FeatureGradient:
     num_inputs: int = 64
     num_features: int = 16
     noise: str = "shared"
+
+    def __post_init__(self):
+        checks.choice("noise", self.noise, NOISES)
+        for name in ("batch_size", "num_inputs", "num_features"):
+            checks.integer(name, getattr(self, name), low=1)
 
     @property
     def budget(self):

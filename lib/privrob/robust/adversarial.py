@@ -86,6 +86,14 @@ def attack(
         for name, value, hint in (("num_steps", num_steps, "radius=0 attacks nothing"), ("num_draws", num_draws, ""))
     )
     decay = checks.nonnegative("decay", decay, finite=True)
+    if not isinstance(relabel, bool):
+        raise TypeError(f"relabel must be True or False, got relabel={relabel!r}")
+    if not callable(model):
+        raise TypeError(f"model must be callable, images to logits, got {type(model).__name__}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}; use Streams(...).torch()"
+        )
     with torch.inference_mode(False), _untouched(model, images):
         images = images.detach().clone()
         radius = _radius(radius, images)
@@ -144,9 +152,12 @@ def _radius(radius, images):
     """One radius per example in float64, shaped so that it broadcasts over images."""
     import torch
 
-    values = torch.as_tensor(radius, dtype=torch.float64, device=images.device).detach()
+    wanted = f"be a number or hold one for each of {len(images)} images"
+    try:
+        values = torch.as_tensor(radius, dtype=torch.float64, device=images.device).detach()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"radius must {wanted}, got radius={radius!r}") from error
     if values.ndim and tuple(values.shape) != (len(images),):
-        wanted = f"be a number or hold one for each of {len(images)} images"
         raise ValueError(f"radius must {wanted}, got shape {tuple(values.shape)}")
     if values.numel() and not (torch.isfinite(values).all() and (values >= 0).all()):
         raise ValueError(f"radius must be finite and at least 0, got radius={radius!r}")
@@ -156,7 +167,11 @@ def _radius(radius, images):
 def _labels(labels, images):
     import torch
 
-    labels = torch.as_tensor(labels, device=images.device)
+    try:
+        labels = torch.as_tensor(labels, device=images.device)
+    except (TypeError, ValueError) as error:
+        kind = type(labels).__name__
+        raise TypeError(f"labels must be whole numbers of shape ({len(images)},), got {kind}: {error}") from error
     if labels.dtype not in (torch.int64, torch.int32, torch.uint8) or tuple(labels.shape) != (len(images),):
         got = f"got {labels.dtype} of shape {tuple(labels.shape)}; one-hot labels: labels.argmax(1)"
         raise ValueError(f"labels must be whole numbers of shape ({len(images)},), {got}")

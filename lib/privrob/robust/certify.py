@@ -397,6 +397,8 @@ def pixeldp_radius(lower, upper, *, noise, noise_scale, sensitivity=1.0, method=
     Args: lower, upper — of :class:`ClassBounds`;  sensitivity — Δ, l1 → l1 or l2 → l2 norm of what precedes the noise.
     """
     lower, upper = np.broadcast_arrays(checks.array("lower", lower), checks.array("upper", upper))
+    if lower.size and (min(lower.min(), upper.min()) < 0 or max(lower.max(), upper.max()) > 1):
+        raise ValueError("lower and upper must lie in [0, 1]")
     checks.choice("noise", noise, ("laplace", "gaussian"))
     checks.choice("method", method, ("textbook", "exact"))
     ratio = checks.positive("noise_scale", noise_scale) / checks.positive("sensitivity", sensitivity)

@@ -20,6 +20,9 @@ A lost trainer. Whoever breaks the connection, or sends nothing for ``--timeout`
 step is applied: the server writes the state after the last completed step to the checkpoint and says who was missing.
 The same commands again go on from there, to the same result: a step draws from streams of its own.
 
+Another study. Ranks compare settings, seed, data and trainers before the first step, and all stop if one differs: its
+batches would be other records, with other noise.
+
 Privacy. Every process can read all records here (it keeps only what its tasks need); the batches of a real deployment
 would be read where they lie. Gradients are sent as they are.
 
@@ -88,6 +91,10 @@ class Study:
         return Training(self.settings, *tensors, **arguments)
 
 
+class OtherStudy(ValueError):
+    """The processes were not given the same study. The message says which rank differs, and in what."""
+
+
 class Member:
     """One process of a distributed training.
 
@@ -121,9 +128,16 @@ class Member:
     def _begin(self):
         """All ranks at the server's state; whether anything is left to do."""
         finished = bool(self.training.done and self.training.done[-1]["weights_sha256"])
-        box = [(finished, self.training.state()) if self.rank == 0 else None]
+        box = [(finished, self.training.state(), self.training.identity) if self.rank == 0 else None]
         self._heard(0, dist.broadcast_object_list, box, src=0)
-        finished, state = box[0]
+        finished, state, wanted = box[0]
+        mine, told = self.training.identity, [None] * self.world_size
+        differs = sorted(name for name in {*wanted, *mine} if wanted.get(name) != mine.get(name))
+        self._heard(0, dist.all_gather_object, told, differs)
+        other = {rank: names for rank, names in enumerate(told) if names}
+        if other:
+            found = "; ".join(f"rank {rank} differs in {', '.join(names)}" for rank, names in other.items())
+            raise OtherStudy(f"study must be the same for all processes, got another than rank 0's: {found}")
         if self.rank:
             self.training.restore(state)
         return not finished
@@ -222,9 +236,10 @@ def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, s
 
 
 def main(arguments=None):
-    """Run one process; rank 0 prints a JSON line a row. Exit status 3: a trainer was lost."""
+    """Run one process; rank 0 prints a JSON line a row. Exit status 2: something is wrong with the study or the command
+    line, 3: a trainer was lost."""
     parser = argparse.ArgumentParser(prog="python -m privrob.learn.stobatch.distributed", description="see the module")
-    parser.add_argument("study", type=Study.read)
+    parser.add_argument("study")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--address", required=True, help="HOST:PORT of rank 0, or file:PATH")
@@ -233,15 +248,22 @@ def main(arguments=None):
     parser.add_argument("--save-every", type=int, default=1)
     parser.add_argument("--device", help="of this process, in place of the study's: cuda:1, say")
     given = vars(parser.parse_args(arguments))
-    study, device = given.pop("study"), given.pop("device")
-    if device is not None:
-        study = replace(study, settings=replace(study.settings, device=device))
+    file, device = given.pop("study"), given.pop("device")
+    try:
+        study = Study.read(file)
+        if device is not None:
+            study = replace(study, settings=replace(study.settings, device=device))
+    except (OSError, ValueError, TypeError) as error:
+        parser.error(f"study {file}: {error}")
     try:
         for row in run(study, **given):
             print(json.dumps(row), flush=True)
     except LostTrainer as error:
         print(error, flush=True)
         return 3
+    except OtherStudy as error:
+        print(error, flush=True)
+        return 2
     return 0
 
 

@@ -53,7 +53,7 @@ class Training:
 
     Paper: stobatch, Algorithm 1; Algorithm 4 with ``num_trainers``.
     Args: settings — :class:`privrob.learn.stobatch.settings.StoBatchSettings`;
-        images, test_images — float tensors (n, channels, height, width), meant to lie in [−1, 1];
+        images, test_images — float tensors (n, channels, height, width) in [−1, 1], of one shape and precision;
         labels, test_labels — integers (n,);  num_classes — K;  streams — :class:`privrob.kinds.Streams`;
         progress — called with (step, num_steps) after every step;
         checkpoint — a file: written at each evaluation and every ``save_every`` steps, and read first if it is there,
@@ -86,8 +86,10 @@ class Training:
         self.save_every = None if save_every is None else checks.integer("save_every", save_every, low=1)
         images, labels = _part("images", images, labels, num_classes, self.device)
         self.test_images, self.test_labels = _part("test_images", test_images, test_labels, num_classes, self.device)
+        _check_alike(images, self.test_images)
         self.file = None if checkpoint is None else Path(checkpoint)
-        self.identity = None if self.file is None else self._identity(images, labels, num_classes)
+        compared = self.file is not None or self.num_trainers is not None  # with a checkpoint, or between processes
+        self.identity = self._identity(images, labels, num_classes) if compared else None
         order = streams.numpy("batches").permutation(len(labels))[: self.num_batches * settings.batch_size]
         order = torch.from_numpy(order).to(self.device)
         self.images, self.labels = channels_last(images[order]), labels[order]  # batch i: rows i·m to (i+1)·m
@@ -378,7 +380,17 @@ def _part(name, images, labels, num_classes, device):
         raise TypeError(f"{name} must be a float tensor (n, channels, height, width), got {kind}")
     if images.numel() and not torch.isfinite(images).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity among them")
+    if images.numel() and (images.min() < -1 or images.max() > 1):  # noise scales, 2D/b and attacks are for this range
+        found = f"values in [{images.min().item():g}, {images.max().item():g}]"
+        raise ValueError(f"{name} must lie in [-1, 1], got {found}; pass 2 * images - 1 for images in [0, 1]")
     labels = as_labels(f"labels of {name}", labels, num_classes=num_classes, device=device)
     if len(labels) != len(images):
         raise ValueError(f"{name} must be as many as their labels, got {len(images)} for {len(labels)}")
     return images.to(device), labels
+
+
+def _check_alike(images, test_images):
+    """Whether the network of the one takes the other."""
+    wanted, found = ((*part.shape[1:], part.dtype) for part in (images, test_images))
+    if len(test_images) and wanted != found:
+        raise ValueError(f"test_images must have the shape and precision of images, {wanted}, got {found}")
