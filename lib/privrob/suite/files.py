@@ -33,9 +33,17 @@ def write_bytes(path, data):
     try:
         atomic.write_bytes(path, data)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpace(error.errno, f"no space left to write {Path(path).name} ({len(data):,} bytes)") from error
+        if why := full(error):
+            raise NoSpace(error.errno, f"{why} to write {Path(path).name} ({len(data):,} bytes)") from error
         raise
+
+
+def full(error):
+    """In words why an error means that no more can be written, or ""."""
+    number = getattr(error, "errno", None)
+    if number == errno.EFBIG:
+        return "no space left below the limit on the size of files (ulimit -f)"
+    return "no space left" if number in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
 def write_text(path, text):
