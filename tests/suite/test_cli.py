@@ -280,3 +280,13 @@ def test_a_failed_check_does_not_keep_the_others_from_running_and_is_counted(mon
     assert tried == ["check", "format", "pytest", "privrob.suite"]
     assert f"{len(selftest.STEPS) - 1} passed, 1 failed" in capsys.readouterr().out
     assert selftest.main(["index"]) == 0
+
+
+@pytest.mark.parametrize(("arguments", "passed_on"), [([], []), (["--all"], ["--all"]), (["--all", "--", "-x"], ["--all", "-x"])])
+def test_all_moments_are_asked_of_pytest(monkeypatch, arguments, passed_on):
+    from privrob.suite import selftest
+
+    asked = []
+    monkeypatch.setattr(selftest, "main", lambda only, options: asked.append(options) or 0)
+    assert cli.main(["test", *arguments]) == 0
+    assert asked == [passed_on]

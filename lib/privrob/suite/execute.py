@@ -47,8 +47,8 @@ def _papermill(job, folder):
         import papermill
 
     papermill.execute_notebook(
-        job["source"],
-        folder / "executed.ipynb",
+        _literally(job["source"]),
+        _literally(folder / "executed.ipynb"),
         parameters=job["injected"],
         kernel_name=KERNEL,
         language="python",
@@ -58,6 +58,11 @@ def _papermill(job, folder):
         autosave_cell_every=0,
         shutdown_kernel="immediate",  # all results are on disk; a kernel that ends in its own time takes half a second
     )
+
+
+def _literally(path):
+    """A path that papermill takes as it is: it would fill in what stands in braces."""
+    return str(path).replace("{", "{{").replace("}", "}}")
 
 
 def _describe(error):
