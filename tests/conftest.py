@@ -8,6 +8,8 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "suite"))
 
+pytest.register_assert_rewrite("house", "fault_kit")  # so that their asserts show what they compared
+
 from house import House  # noqa: E402
 
 

@@ -282,7 +282,9 @@ def test_a_failed_check_does_not_keep_the_others_from_running_and_is_counted(mon
     assert selftest.main(["index"]) == 0
 
 
-@pytest.mark.parametrize(("arguments", "passed_on"), [([], []), (["--all"], ["--all"]), (["--all", "--", "-x"], ["--all", "-x"])])
+@pytest.mark.parametrize(
+    ("arguments", "passed_on"), [([], []), (["--all"], ["--all"]), (["--all", "--", "-x"], ["--all", "-x"])]
+)
 def test_all_moments_are_asked_of_pytest(monkeypatch, arguments, passed_on):
     from privrob.suite import selftest
 

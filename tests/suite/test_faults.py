@@ -344,7 +344,7 @@ def test_a_second_driver_on_the_same_results_is_refused_naming_the_first(calm):
 def test_of_two_runs_begun_at_once_one_is_refused_and_the_other_undisturbed(make_house, calm):
     house = make_house(names=(ONE,))
     house.presets(kit.SHORT)
-    ended = sorted((kit.end(driver, 120) for driver in [house.start(*SMOKE), house.start(*SMOKE)]), key=lambda e: e[0])
+    ended = sorted((kit.end(driver, 300) for driver in [house.start(*SMOKE), house.start(*SMOKE)]), key=lambda e: e[0])
     assert [code for code, _ in ended] == [0, 2], ended
     helpful(ended[1][1], "results/ is in use by")
     assert_like_calm(house, calm)
@@ -354,7 +354,7 @@ def test_of_two_runs_begun_at_once_one_is_refused_and_the_other_undisturbed(make
 @pytest.mark.fault("two runs")
 def test_two_runs_at_once_into_two_folders_do_not_meet(calm, tmp_path):
     places = [tmp_path / "one", tmp_path / "two"]
-    for code, out in [kit.end(driver, 120) for driver in [calm.start(*SMOKE, "--out", place) for place in places]]:
+    for code, out in [kit.end(driver, 300) for driver in [calm.start(*SMOKE, "--out", place) for place in places]]:
         assert code == 0, out
     for place in places:
         assert_like_calm(calm, calm, out=place)

@@ -187,7 +187,7 @@ def _run(study, parts, a, out):
                 f"preset {study.preset} of {', '.join(dict.fromkeys(waiting))} wants a GPU and none is here; "
                 "--device cpu runs it anyway, slowly"
             )
-    made = not out.exists()
+    made = not os.path.exists(out)  # a name that is too long does not exist either, and is refused below
     files.check_writable(out)
     reference = out == (repository() / "results").resolve()
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)

@@ -212,7 +212,7 @@ def check_writable(folder):
     """Refuse a folder that cannot be written, before any work. Makes it when it is missing."""
     folder = Path(folder)
     way_out = "give a folder you may write to with --out DIR"
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not folder.is_dir():
         raise ValueError(f"--out must be a folder, got a file of that name: {folder}; {way_out}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
