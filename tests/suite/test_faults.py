@@ -7,6 +7,7 @@ session counts them by kind. Faults of single parts (atomic files, data sets, ch
 """
 
 import contextlib
+import inspect
 import os
 import random
 import shutil
@@ -18,12 +19,13 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 
 import fault_kit as kit
 from fault_kit import ONE, SIGNALS, SMOKE, assert_like_calm, assert_nothing_lost, helpful, refused
-from privrob.suite import files, run
+from privrob.suite import evidence, files, run
 
 GOES_ON = "stopped; what was done is kept, and the same command goes on from here"
 DIED = "the kernel died (killed, or out of memory); lower the notebook's sizes, or give it more memory"
@@ -326,6 +328,20 @@ def test_each_odd_locale_and_time_zone_alone_gives_the_same_bytes(calm, tmp_path
     status, said = calm.run(*SMOKE, "--out", tmp_path, "--fresh", env=calm.env(**changes))
     assert status == 0, said
     assert_like_calm(calm, calm, out=tmp_path)
+
+
+@pytest.mark.fault("places")
+@pytest.mark.parametrize("said", ["", "a warning\n"])
+def test_a_machine_so_busy_that_the_first_figure_is_late_leaves_the_same_bytes(said):
+    def executed(text):
+        cell = nbformat.v4.new_code_cell("plot()", execution_count=1)
+        cell.outputs = [nbformat.v4.new_output("stream", name="stderr", text=text)] if text else []
+        return evidence.tidy(nbformat.v4.new_notebook(cells=[cell]))
+
+    assert executed(evidence.SLOW + said) == executed(said)
+    from matplotlib import font_manager
+
+    assert evidence.SLOW.strip() in inspect.getsource(font_manager), "matplotlib words it otherwise now"
 
 
 # ------------------------------------------------------------------------------------------------------------- two runs
