@@ -1,11 +1,14 @@
 """Fixtures of the suite's own tests."""
 
-import os
-import subprocess
+import shutil
+from pathlib import Path
 
 import pytest
 
+import fault_kit as kit
+from fault_kit import ODD, ONE, SHORT, SMOKE, mounted
 from house import House
+from privrob.suite import cli
 
 
 @pytest.fixture
@@ -13,11 +16,8 @@ def tiny_disk(tmp_path):
     """A file system of one megabyte; skipped where none can be mounted."""
     folder = tmp_path / "tiny disk"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("cannot mount a file system here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(folder, "size=1m"):
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +28,55 @@ def make_house(tmp_path_factory):
         return House(tmp_path_factory.mktemp("houses") / name, **kwargs)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory):
+    """A house whose run nobody disturbed: what faults are compared with. Only looked at, never changed."""
+    house = House(tmp_path_factory.mktemp("calm") / "a house", names=(ONE,))
+    house.presets(SHORT)
+    status, out = house.run(*SMOKE)
+    assert status == 0, out
+    return house
+
+
+@pytest.fixture
+def copied(calm, tmp_path, monkeypatch):
+    """A copy of the calm house, with its results, to be harmed; it is the repository of this process."""
+    house = House.__new__(House)
+    house.root, house.names = Path(shutil.copytree(calm.root, tmp_path / "copied")), calm.names
+    monkeypatch.setenv("PRIVROB_ROOT", str(house.root))
+    return house
+
+
+@pytest.fixture
+def command(house, capsys, monkeypatch):
+    """``command(*arguments)`` in this process, on a machine without a GPU: (exit status, all output)."""
+    monkeypatch.chdir(house.root)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def one(*arguments):
+        try:
+            status = cli.main([str(a) for a in arguments])
+        except SystemExit as end:  # argparse
+            status = end.code
+        return status, "".join(capsys.readouterr())
+
+    one.house = house
+    return one
+
+
+@pytest.fixture(scope="session")
+def odd(tmp_path_factory):
+    """The real script in a place of all odd names at once: C locale, far time zone, no home, no temporary folder, a
+    proxy that hears whatever is asked of a network, and results in a folder whose name begins with a dash.
+    """
+    listener = kit.Listener()
+    house = kit.checkout(tmp_path_factory.mktemp("odd").joinpath(*ODD))
+    house.presets(kit.SHORT)
+    env = kit.bare(LC_ALL="C", TZ="Pacific/Kiritimati", MPLBACKEND="TkAgg", TMPDIR="/nowhere", **listener.environment())
+    del env["PRIVROB_OFFLINE"]
+    status, said = kit.run_all(house, *SMOKE, "--out=-rf *", env=env, cwd=house.root / "notebooks")
+    assert status == 0, said
+    house.out, house.listener = house.root / "notebooks" / "-rf *", listener
+    return house

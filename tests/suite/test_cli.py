@@ -48,33 +48,15 @@ def refused(call, *arguments):
         (["--out", "results", "-p", "scale", "3", "--dry-run"], "changed parameters do not go to results/"),
         (["sec1_tyo"], "no notebook 'sec1_tyo'; did you mean 'sec1_toy'? There is: dplearn/sec1_toy"),
         (["dplearn/sec3*"], "no notebook 'dplearn/sec3*'"),
-        (["-p", "sclae", "3"], "no parameter 'sclae'; did you mean 'scale'?"),
-        (["-p", "scale", "much"], "-p scale must be a number, got 'much'"),
-        (
-            ["-p", "num_cells", "2.0"],
-            "-p num_cells must be a whole number, got 2.0 (float); write a whole number without a point",
-        ),
-        (["-p", "loud", "1"], "-p loud must be true or false"),
-        (["-p", "names", "[1]"], "-p names[0] must be text, got 1"),
-        (["-p", "seed", "-1"], "seed must be an integer in [0, 18446744073709551615], got"),
         (["-p", "seed", "1.5"], "-p seed must be a whole number, got 1.5"),
         (["-p", "seed", "None"], "-p seed must be a whole number, got None"),
         (["-p", "seed", "'7'"], "-p seed must be a whole number, got '7'"),
-        (["--device", "mps"], "--device must be auto, cpu, cuda or cuda:N, got 'mps'"),
-        (["--device", "tpu"], "--device must be auto, cpu, cuda or cuda:N, got 'tpu'"),
-        (["--device", "cuda:x"], "--device must be"),
-        (["--device", "cpu:0"], "--device must be"),
-        (["--device", "cuda"], "--device cuda is not there (0 GPUs found); use --device cpu"),
-        (["--device", "cuda:7"], "--device cuda:7 is not there"),
         (["--engine", "ray"], "--engine must be local, dask or dask://host:port, got 'ray'"),
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["--time-limit", "0"], "--time-limit must be above 0 minutes, got 0"),
         (["--time-limit", "nan"], "--time-limit must be above 0 minutes"),
         (["--out", "results", "-p", "scale", "3"], "changed parameters do not go to results/"),
         (["--out", "results/mine", "-p", "scale", "3"], "changed parameters do not go to results/"),
-        (["--out", "a file"], "--out must be a folder, got a file of that name"),
-        (["--out", "a file/below"], "--out must be writable"),
-        (["--out", "/proc/nowhere"], "--out must be writable"),
         (["--jobs", "two"], "invalid int value"),
         (["--prest", "smoke"], "unrecognized arguments: --prest"),
         (["--fresh", "--redraw"], "not allowed with"),
@@ -99,23 +81,9 @@ def test_a_wrong_call_is_refused_in_seconds_with_the_way_out(call, arguments, wo
     assert words in refused(call, *arguments)
 
 
-def test_a_preset_that_wants_a_gpu_is_refused_without_one_unless_the_cpu_is_asked_for(call):
-    node = notebook("dplearn/sec1_toy")
-    node.metadata["privrob"]["gpu_presets"] = ["laptop"]
-    call.house.write("dplearn/sec1_toy", node)
-    assert "preset laptop of dplearn/sec1_toy wants a GPU and none is here; --device cpu runs it anyway" in refused(
-        call
-    )
-    assert "wants a GPU" in call("--list", "sec1_toy")[1]
-    assert "wants a GPU" not in call("--list", "sec1_toy", "--preset", "smoke")[1]
-
-
 @pytest.mark.parametrize(
     ("presets", "words"),
     [
-        ("smoke: {dplearn/sec1_toy: {num_cels: 3}}", "no parameter 'num_cels'; did you mean 'num_cells'?"),
-        ("smoke: {dplearn/sec1_toy: {scale: 1e-5}}", "scale must be a number, got '1e-5' (str)"),
-        ("smoke: {dplearn/sec1_toy: {seed: -1}}", "seed must be an integer in"),
         (
             "smoke: {dplearn/sec1_toi: {num_cells: 3}}",
             "no notebook 'dplearn/sec1_toi'; did you mean 'dplearn/sec1_toy'?",
@@ -290,16 +258,6 @@ def test_diff_refuses_what_is_no_folder(call):
     assert "one holds no results" in refused(call, "diff", "one", "two")
 
 
-def test_a_pipe_that_closes_early_is_no_traceback(house):
-    import subprocess
-
-    process = house.start("--list", stderr=subprocess.PIPE, env=house.env(PYTHONUNBUFFERED="1"))
-    process.stdout.close()
-    err = process.stderr.read()
-    process.wait(timeout=30)
-    assert "Traceback" not in err
-
-
 def test_a_notebook_whose_metadata_are_bare_is_listed_under_its_name(call):
     node = notebook("dplearn/sec1_toy")
     node.metadata.clear()
@@ -322,3 +280,15 @@ def test_a_failed_check_does_not_keep_the_others_from_running_and_is_counted(mon
     assert tried == ["check", "format", "pytest", "privrob.suite"]
     assert f"{len(selftest.STEPS) - 1} passed, 1 failed" in capsys.readouterr().out
     assert selftest.main(["index"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passed_on"), [([], []), (["--all"], ["--all"]), (["--all", "--", "-x"], ["--all", "-x"])]
+)
+def test_all_moments_are_asked_of_pytest(monkeypatch, arguments, passed_on):
+    from privrob.suite import selftest
+
+    asked = []
+    monkeypatch.setattr(selftest, "main", lambda only, options: asked.append(options) or 0)
+    assert cli.main(["test", *arguments]) == 0
+    assert asked == [passed_on]

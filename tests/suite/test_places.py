@@ -1,38 +1,14 @@
-"""The real script in awkward places: odd paths and locales, no home, a read-only checkout, a bare python."""
+"""The real script and a notebook opened by hand, with a bare python. Odd and read-only places are in test_faults.py."""
 
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from house import ROOT, House, notebook
-
-ONE = "dplearn/sec1_toy"
-SCRIPT = ROOT / "run_all.sh"
-
-
-def checkout(folder):
-    """A checkout below ``folder``: the real script and library, toy notebooks, the toy cells beside the library."""
-    house = House(folder, names=(ONE,))
-    shutil.copy(SCRIPT, house.root / "run_all.sh")
-    shutil.copytree(ROOT / "lib", house.root / "lib", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    shutil.copy(ROOT / "tests" / "suite" / "toy_cells.py", house.root / "lib" / "toy_cells.py")
-    return house
-
-
-def bare(**changes):
-    """An environment with nothing of ours in it: the python of these tests first on the path."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
-    return {"PATH": path, "PRIVROB_OFFLINE": "1", **changes}
-
-
-def run_all(house, *arguments, env, timeout=180, **kwargs):
-    command = ["bash", str(house.root / "run_all.sh"), "--no-env", *map(str, arguments)]
-    done = subprocess.run(command, env=env, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL, **kwargs)
-    return done.returncode, (done.stdout + done.stderr).decode("utf-8")
+from fault_kit import ONE, SCRIPT, bare, checkout, run_all
+from house import notebook
 
 
 @pytest.fixture(scope="module")
@@ -44,67 +20,6 @@ def plain(tmp_path_factory):
     )
     assert status == 0, out
     return house
-
-
-@pytest.mark.slow
-def test_an_odd_path_a_c_locale_no_home_and_another_folder_give_the_same_bytes(plain, tmp_path):
-    house = checkout(tmp_path / "Zoë's (new) réplique" / "a b")
-    status, out = run_all(
-        house, "--preset", "smoke", env=bare(LC_ALL="C", MPLBACKEND="TkAgg"), cwd=house.root / "notebooks"
-    )
-    assert status == 0, out
-    assert house.kept(ONE) == plain.kept(ONE)
-    assert "Zoë's (new) réplique" in out or "results in" in out
-
-
-def listing(folder):
-    """All that is below a folder, with times and sizes."""
-    return {p: (p.lstat().st_mtime_ns, p.lstat().st_size) for p in sorted(folder.rglob("*"))}
-
-
-def can_run(env, who):
-    """Whether this python, packages included, works for that user."""
-    try:
-        return (
-            subprocess.run(
-                [sys.executable, "-c", "import numpy"], env=env, cwd="/", capture_output=True, **who
-            ).returncode
-            == 0
-        )
-    except PermissionError:
-        return False
-
-
-@pytest.mark.slow
-def test_a_read_only_checkout_and_home_are_left_alone_with_results_elsewhere(plain, tmp_path_factory):
-    """As an ordinary user, who cannot write there (or as root, who could, and does not); the same bytes come out."""
-    import tempfile
-
-    base = Path(tempfile.mkdtemp(prefix="privrob read-only "))
-    try:
-        house = checkout(base / "checkout")
-        home, out = base / "home", base / "out"
-        for folder in (home, out):
-            folder.mkdir()
-        subprocess.run(["chmod", "-R", "a+rX,a-w", str(house.root), str(home)], check=True)
-        base.chmod(0o755)
-        out.chmod(0o777)
-        who = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
-        env = bare(HOME=str(home))
-        if not can_run(env, who):  # this python lies in a place that only root may read
-            who, env = {}, bare(HOME=str(home), PYTHONDONTWRITEBYTECODE="1")
-        before = listing(house.root) | listing(home)
-        status, said = run_all(house, "--preset", "smoke", "--out", out, env=env, cwd="/", **who)
-        assert status == 0, said
-        assert listing(house.root) | listing(home) == before
-        assert house.kept(ONE, out=out) == plain.kept(ONE)
-        if os.geteuid() or who:
-            status, said = run_all(house, "--preset", "smoke", env=env, cwd="/", **who)
-            assert status == 2
-            assert "--out must be writable" in said
-    finally:
-        subprocess.run(["chmod", "-R", "u+w", str(base)], check=True)
-        shutil.rmtree(base)
 
 
 @pytest.mark.slow

@@ -113,29 +113,6 @@ def test_fresh_computes_every_cell_again(store):
     assert run(WORK, store, fresh=True).computed == 4
 
 
-@pytest.mark.parametrize("harm", ["edit", "cut", "empty", "binary", "list", "swap"])
-def test_a_harmed_cell_is_noticed_and_computed_again(tmp_path, store, harm):
-    rows = run(WORK, store).rows()
-    path = files_of(store)[0]
-    text = path.read_text()
-    if harm == "edit":
-        record = json.loads(text)
-        record["rows"][0]["value"] = 1.0
-        path.write_text(json.dumps(record))
-    elif harm == "swap":
-        path.write_text(files_of(store)[1].read_text())
-    else:
-        path.write_bytes(
-            {"cut": text[: len(text) // 2].encode(), "empty": b"", "binary": b"\xff\xfe", "list": b"[]"}[harm]
-        )
-    fresh = Store(store.folder)
-    outcome = run(WORK, fresh)
-    assert outcome.computed == 1
-    assert outcome.rows() == rows
-    assert outcome.damaged == ([] if harm == "swap" else [path.name])
-    assert run(WORK, Store(store.folder)).computed == 0
-
-
 def test_cells_of_another_store_are_read_and_never_written(tmp_path):
     reference, study = Store(tmp_path / "reference"), Store(tmp_path / "study", [tmp_path / "reference"])
     run(WORK[:2], reference)

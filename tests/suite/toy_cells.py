@@ -118,3 +118,10 @@ def cycle(settings, *, streams):
     one.other, other.one = other, one
     LEFT.append(weakref.ref(one))
     return draw(settings, streams=streams)
+
+
+def hog(settings, *, streams):
+    """Wants more memory than any machine has, for index 2."""
+    import numpy as np
+
+    return [{"first": float(np.ones(2**46 if settings["index"] == 2 else 1)[0])}]

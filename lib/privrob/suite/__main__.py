@@ -1,6 +1,11 @@
 import sys
 
-from privrob.suite.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from privrob.suite.cli import main
+
+        status = main()
+    except KeyboardInterrupt:  # while modules were still being loaded
+        print("stopped", file=sys.stderr)
+        status = 130
+    sys.exit(status)

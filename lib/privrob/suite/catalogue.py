@@ -59,7 +59,7 @@ def presets():
     """{preset: {notebook: {parameter: value}}} of notebooks/presets.yaml, checked against the notebooks that exist."""
     try:
         table = yaml.safe_load(read_text(repository() / "notebooks" / "presets.yaml"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise guard.ParameterError(f"presets.yaml cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(table, dict) or not all(isinstance(e, (dict, type(None))) for e in table.values()):
         raise guard.ParameterError(

@@ -100,13 +100,15 @@ def load(path=None):
     try:
         stat = path.stat()
         return dict(_load(path, stat.st_mtime_ns, stat.st_size))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ClaimError(f"claims.yaml cannot be read: {' '.join(str(error).split())}") from error
 
 
 @functools.lru_cache(maxsize=4)
 def _load(path, mtime_ns, size):  # the stat values are only part of the cache's key
-    entries = yaml.load(read_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or []
+    entries = yaml.load(read_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    if not isinstance(entries, list):
+        raise ClaimError(f"claims.yaml must hold a list of entries, got {str(entries)[:80]!r}; is it whole?")
     claims = {}
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):

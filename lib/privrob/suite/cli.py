@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from privrob.suite.files import Locked, NoSpace
+from privrob.suite.files import Locked, NoSpace, full
 from privrob.suite.sources import repository
 
 RUN_HELP = """\
@@ -53,15 +54,20 @@ def main(argv=None):
     except (Refused, Locked, ValueError) as error:  # ParameterError, ClaimError and argument checks are ValueErrors
         print(f"refused: {error}", file=sys.stderr)
         return 2
-    except NoSpace as error:
-        print(f"stopped: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if not (why := full(error)):
+            raise
+        what = str(error) if isinstance(error, NoSpace) else f"{why} for what is printed or written"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it may be what is full
+        with contextlib.suppress(OSError):
+            print(f"stopped: {what}; make room, and the same command goes on from here", file=sys.stderr)
+        return 1
 
 
 def _parser(name, description, **kwargs):
@@ -181,7 +187,7 @@ def _run(study, parts, a, out):
                 f"preset {study.preset} of {', '.join(dict.fromkeys(waiting))} wants a GPU and none is here; "
                 "--device cpu runs it anyway, slowly"
             )
-    made = not out.exists()
+    made = not os.path.exists(out)  # a name that is too long does not exist either, and is refused below
     files.check_writable(out)
     reference = out == (repository() / "results").resolve()
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
@@ -292,9 +298,12 @@ def test(argv):
         "test", "Every check: lint, format, unit and oracle tests, all notebooks in smoke, generated files."
     )
     parser.add_argument("--only", choices=selftest.STEPS, action="append", help="one step (repeatable)")
+    parser.add_argument(
+        "--all", action="store_true", help="also the faults at many moments (a quarter of an hour more)"
+    )
     parser.add_argument("pytest_options", nargs="*", metavar="-- PYTEST OPTION", help="passed on to pytest")
     a = parser.parse_args(argv)
-    return selftest.main(a.only, a.pytest_options)
+    return selftest.main(a.only, [*["--all"] * a.all, *a.pytest_options])
 
 
 def lab(argv):

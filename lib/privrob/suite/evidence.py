@@ -19,6 +19,8 @@ from privrob.suite.files import digest, dump_json, file_digest, load_json, read_
 from privrob.suite.sources import package_root, repository
 
 INJECTED, NOTEBOOK = "injected-parameters", "notebook.ipynb"
+# said on stderr when the first figure of a new place takes longer than 5 s, on a busy machine
+SLOW = "Matplotlib is building the font cache; this may take a moment.\n"
 
 
 class NotRun(RuntimeError):
@@ -79,7 +81,8 @@ def tidy(node, note=""):
             for output in cell.outputs:
                 output.pop("transient", None)
                 if output.output_type == "stream":
-                    output["text"] = _nameless(output["text"])
+                    output["text"] = _nameless(output["text"].replace(SLOW, ""))
+            cell.outputs = [o for o in cell.outputs if o.output_type != "stream" or o["text"]]
     return node
 
 

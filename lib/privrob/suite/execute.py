@@ -7,13 +7,14 @@ gone, and the kernel and everything that it started are ended at once. So no run
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import threading
 from pathlib import Path
 
-from privrob.suite.files import dump_json, load_json, read_text, write_text
+from privrob.suite.files import dump_json, full, load_json, read_text, write_text
 
 KERNEL = "privrob"
 
@@ -46,8 +47,8 @@ def _papermill(job, folder):
         import papermill
 
     papermill.execute_notebook(
-        job["source"],
-        folder / "executed.ipynb",
+        _literally(job["source"]),
+        _literally(folder / "executed.ipynb"),
         parameters=job["injected"],
         kernel_name=KERNEL,
         language="python",
@@ -59,13 +60,26 @@ def _papermill(job, folder):
     )
 
 
+def _literally(path):
+    """A path that papermill takes as it is: it would fill in what stands in braces."""
+    return str(path).replace("{", "{{").replace("}", "}}")
+
+
 def _describe(error):
     name = type(error).__name__
     if name == "DeadKernelError":
         return "the kernel died (killed, or out of memory); lower the notebook's sizes, or give it more memory"
     if name == "PapermillExecutionError":
         cell = f"cell {error.exec_count}" if error.exec_count else "a cell"
+        if error.ename == "KeyboardInterrupt":
+            return f"{cell}: interrupted from outside (SIGINT to its kernel); the same command goes on from here"
         return f"{cell}: {error.ename}: {error.evalue}"
+    if name == "KeyboardInterrupt":
+        return "interrupted from outside (SIGINT to the notebook's process); the same command goes on from here"
+    if why := full(error):
+        return f"{why} to write the executed notebook"
+    if getattr(error, "errno", None) == errno.EMFILE:
+        return f"too many open files for this process ({error}); raise the limit (ulimit -n)"
     return f"{name}: {error}"
 
 

@@ -33,9 +33,17 @@ def write_bytes(path, data):
     try:
         atomic.write_bytes(path, data)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpace(error.errno, f"no space left to write {Path(path).name} ({len(data):,} bytes)") from error
+        if why := full(error):
+            raise NoSpace(error.errno, f"{why} to write {Path(path).name} ({len(data):,} bytes)") from error
         raise
+
+
+def full(error):
+    """In words why an error means that no more can be written, or ""."""
+    number = getattr(error, "errno", None)
+    if number == errno.EFBIG:
+        return "no space left below the limit on the size of files (ulimit -f)"
+    return "no space left" if number in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
 def write_text(path, text):
@@ -204,7 +212,7 @@ def check_writable(folder):
     """Refuse a folder that cannot be written, before any work. Makes it when it is missing."""
     folder = Path(folder)
     way_out = "give a folder you may write to with --out DIR"
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not folder.is_dir():
         raise ValueError(f"--out must be a folder, got a file of that name: {folder}; {way_out}")
     try:
         folder.mkdir(parents=True, exist_ok=True)

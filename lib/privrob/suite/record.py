@@ -63,6 +63,20 @@ def read(folder, *, check_files=False):
     return result
 
 
+def vouches_for(file):
+    """Whether the result beside a file is as it was written, and holds the hash of that file as it is."""
+    file = Path(file)
+    try:
+        result = read(file.parent)
+    except BadResult:
+        return False
+    return (
+        bool(result)
+        and result.get("sha256") == checksum(result)
+        and result["files"].get(file.name) == file_digest(file)
+    )
+
+
 def checksum(result):
     """sha256 of a result without the entry that holds it."""
     return digest({k: v for k, v in result.items() if k != "sha256"})

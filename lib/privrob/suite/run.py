@@ -161,6 +161,8 @@ def run_child(folder, stop=None):
     status = folder / "status.json"
     if status.is_file():
         return load_json(read_text(status))
+    if child.returncode == 128 + signal.SIGTERM:
+        return {"ok": False, "error": "the notebook's process was asked to end from outside (SIGTERM)"}
     how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
     return {"ok": False, "error": f"the notebook's process ended by {how} and left no word (killed, or out of memory?)"}
 

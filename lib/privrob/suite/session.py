@@ -156,7 +156,6 @@ class Run:
         for provenance in data:
             self.use_data(provenance)
         cells = sweeps.make_cells(work, seed=self.seed, common=common)
-        stored = self._stored(label) if self.job.redraw else None
         store = sweeps.Store(self.job.store, self.job.more_stores)
         try:
             provenance = {"commit": record.commit(), "versions": record.versions()}
@@ -170,7 +169,7 @@ class Run:
                 provenance=provenance,
             )
         except sweeps.NoStoredRows:
-            if not stored:
+            if not (stored := self._stored(label)):
                 raise
             self._note_sweep(label, cells, stored, stale=len(cells), commits=["as committed"])
             return pd.DataFrame(stored)
@@ -185,6 +184,11 @@ class Run:
         path = self.job.stored_rows
         if not path or not path.is_file():
             return []
+        if not record.vouches_for(path):
+            raise record.BadResult(
+                f"{path.name} is not what the result.json beside it was made with (changed by hand?), so nothing is "
+                "drawn from it; restore it, or run once without --redraw"
+            )
         rows = csv_to_rows(read_text(path))
         return [{k: v for k, v in row.items() if k != "sweep"} for row in rows if row["sweep"] == label]
 
