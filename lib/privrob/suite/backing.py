@@ -76,26 +76,37 @@ def sections(text):
 
 def marked(root=None):
     """All tests with a ``paper`` mark below ``tests/``, in order; marks on a whole file stand for its first test."""
+    return _scan(root)[0]
+
+
+def _scan(root=None):
+    """(the marked tests, {test file: what it imports of the package})."""
     folder = (root or repository()) / "tests"
-    stats = tuple((str(p), p.stat().st_mtime_ns) for p in sorted(folder.rglob("test_*.py")))
-    return _tests(str(folder.parent), stats)
+    return _read(str(folder.parent), tuple((str(p), p.stat().st_mtime_ns) for p in sorted(folder.rglob("test_*.py"))))
 
 
 @functools.lru_cache(maxsize=4)
-def _tests(root, stats):
-    found = []
+def _read(root, stats):  # the stat values are only part of the cache's key
+    found, imports = [], {}
     for path, _ in stats:
-        tree = ast.parse(read_text(path))
-        short = path[len(root) + 1 :].replace("\\", "/")
+        text = read_text(path)
+        if "mark.paper(" not in text:
+            continue
+        tree, short = ast.parse(text), path[len(root) + 1 :].replace("\\", "/")
         names = {
             t.id: n.value for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
         }
-        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")]
-        marked = [(f, m) for f in functions for d in f.decorator_list for m in _marks(d, names)]
+        bodies = [tree.body, *(n.body for n in tree.body if isinstance(n, ast.ClassDef))]
+        functions = [
+            n for body in bodies for n in body if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")
+        ]
+        pairs = [(f, m) for f in functions for d in f.decorator_list for m in _marks(d, names)]
         if functions and "pytestmark" in names:
-            marked += [(functions[0], m) for m in _marks(names["pytestmark"], names)]
-        found += [Test(short, f.name, f.lineno, *mark) for f, mark in sorted(marked, key=lambda pair: pair[0].lineno)]
-    return tuple(found)
+            pairs += [(functions[0], m) for m in _marks(names["pytestmark"], names)]
+        found += [Test(short, f.name, f.lineno, *mark) for f, mark in sorted(pairs, key=lambda pair: pair[0].lineno)]
+        top = ast.Module([n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))], [])
+        imports[short] = imported_names(top)
+    return tuple(found), imports
 
 
 def _marks(node, names):
@@ -124,11 +135,9 @@ def _marks(node, names):
 def of(claims, root=None):
     """{claim id: :class:`Backing`} for some claims ({id: Claim})."""
     root = root or repository()
-    every, by_key = marked(root), {}
+    (every, imports), by_key = _scan(root), {}
     for test in every:
         by_key.setdefault(test.key, []).append((test, references(test.item), sections(test.item), _words(test.item)))
-    files = {test.path: test for test in every}
-    imports = {path: imported_names(ast.parse(read_text(root / path))) for path in files}
     by_code = {book: _by_code(book, every, imports, root) for book in {c.notebook for c in claims.values()}}
     return {i: _backing(claim, by_key.get(claim.document, []), by_code) for i, claim in claims.items()}
 

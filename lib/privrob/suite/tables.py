@@ -69,11 +69,9 @@ def value(number, *, digits=None):
         return show(number)
     if digits is not None and digits < 16 and (number == 0 or abs(number) >= 0.5 * 10.0**-digits):
         return f"{number:.{max(digits, 0)}f}"
-    if number == round(number) and abs(number) < 1e6:
+    if (number == round(number) or abs(number) >= 1e4) and abs(number) < 1e6:
         return f"{number:.0f}"
-    if 1e4 <= abs(number) < 1e6:
-        return f"{number:.0f}"
-    return f"{number:.4g}" if 1e-4 <= abs(number) < 1e4 else f"{number:.3g}"
+    return f"{number:.4g}"
 
 
 def _finite(number):
