@@ -116,8 +116,8 @@ def page():
         "=" * len(title),
         "",
         "What other programs may build on: these names keep their meaning and their arguments. New arguments have",
-        "defaults, and nothing goes without a version that still has it and warns. All else in the reference is open to",
-        "read and to use, and may change.",
+        "defaults, and nothing goes without a version that still has it and warns. All else may be read and used, and",
+        "may change.",
         "",
     ]
     last = ""
