@@ -210,10 +210,10 @@ def _letter(key, mine, items, book, results):
         f"Dear {to},",
         "",
         f"we have read “{title}” closely, and tried to reproduce all of it: {len(items)} numbered or factual items,",
-        f"each by a computation that could have come out otherwise. {good} of them hold or match as printed. In the",
-        "course of that we came across some points that you may wish to know of, and perhaps to correct. We state them",
-        "as we find them, with what would mend them. We may have misread you; the notebooks show every step, and we",
-        "would be glad to hear where we are wrong.",
+        f"each by a computation that could have come out otherwise. {good} of them hold or match as printed, and",
+        f"{count['corrected']} do with a change that we can name. In the course of that we came across some points",
+        "that you may wish to know of, and perhaps to correct. We state them as we find them, with what would mend",
+        "them. We may have misread you; the notebooks show every step: do tell us where we are wrong.",
         "",
     ]
     errors = [f for f in mine if f.says_error]
