@@ -2,10 +2,12 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from privrob import __version__
 from privrob import cli as accountant
 from privrob.suite import cli, index
 
@@ -40,7 +42,7 @@ def test_each_command_of_the_readme_is_accepted(words, capsys):
         assert "add_remove" in capsys.readouterr().out
         return
     assert program == "./run_all.sh"
-    if words and words[0] in ("site", "test", "lab", "bench", "clean"):
+    if words and words[0] in ("site", "test", "lab", "bench", "clean", "export"):
         if words[0] == "lab":  # hands everything on to JupyterLab
             return
         with pytest.raises(SystemExit) as ended:
@@ -74,9 +76,32 @@ def test_numbers_printed_beside_the_python_come_out_again():
 
 
 def test_links_lead_somewhere():
-    links = [target for target in re.findall(r"\]\(([^)#]+)\)", TEXT) if "://" not in target]
+    links = [target for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", TEXT) if "://" not in target]
+    made = {path.relative_to(ROOT).as_posix() for path in index.pages(ROOT / "results")}  # a run writes these
     assert links
-    assert not [target for target in links if not (ROOT / target).exists()]
+    assert not [target for target in links if target not in made and not (ROOT / target).exists()]
+
+
+def test_it_says_that_the_samplers_are_for_research():
+    assert "Do not deploy them" in TEXT
+
+
+def test_every_data_set_and_all_weights_have_their_licence_named():
+    manifest = tomllib.loads((ROOT / "data" / "manifest.toml").read_text(encoding="utf-8"))
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    part = text.partition("## Licences")[2].partition("\n## ")[0]
+    for name, entry in manifest["sets"].items():
+        row = next(line for line in part.splitlines() if line.startswith(f"| `{name}` "))
+        assert entry["licence"].partition(";")[0] in row
+    networks = re.search(r"^NETWORKS = \((.*)\)", (ROOT / "lib/privrob/learn/backbones.py").read_text("utf-8"), re.M)
+    assert all(f"`{name}`" in part for name in re.findall(r'"(\w+)"', networks[1]))
+
+
+def test_the_changes_begin_with_todays_version():
+    text = (ROOT / "lib" / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+)", text, re.M)[1] == __version__
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in cited
 
 
 def test_the_table_of_verdicts_is_the_results():

@@ -159,9 +159,9 @@ def test_help_shows_examples_and_presets(call):
     status, out, _ = call("--help")
     assert status == 0
     assert "./run_all.sh 'dplearn/*' --preset smoke" in out
-    for word in ("presets:", "--engine", "-p NAME VALUE", "status, test, lab, site, bench, diff, clean"):
+    for word in ("presets:", "--engine", "-p NAME VALUE", "status, test, lab, site, export, bench, diff, clean"):
         assert word in out
-    for verb in ("status", "test", "site", "bench", "diff", "clean"):
+    for verb in ("status", "test", "site", "export", "bench", "diff", "clean"):
         assert call(verb, "--help")[0] == 0
 
 

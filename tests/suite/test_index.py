@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from privrob.suite import claims, files, index
+from privrob.suite import claims, files, index, tables
 
 SHA = "0" * 64
 
@@ -13,9 +13,9 @@ SHA = "0" * 64
 def results(house, monkeypatch):
     """A function that leaves a result without running anything: ``leave(name, preset, got=…)``."""
 
-    def leave(name, preset, got=2.0, holds=True):
+    def leave(name, preset, got=2.0, holds=True, spread=None):
         mine = claims.of_notebook(claims.load(), name)
-        evidence = {"statement": {"holds": holds}, "number": {"got": got, "agrees": True}}
+        evidence = {"statement": {"holds": holds}, "number": {"got": got, "spread": spread, "agrees": True}}
         judged = [claims.judge(c, evidence[c.kind], parameters={"num_cells": 4}, data=[]) for c in mine.values()]
         result = {
             "format": 1,
@@ -71,8 +71,8 @@ def test_infinity_stands_in_words_and_bars_do_not_break_the_table(results):
     (results.house.root / "data" / "claims.yaml").write_text(yaml.safe_dump(results.house.claims))
     results("dplearn/sec1_toy", "paper", got=math.inf)
     text = index.index_text(results.folder)
-    assert "| Toy | a \\| b c |" in text
-    assert "| 2 | infinite | **differs** — expected: matches |" in text
+    assert "| Toy: sec1 toy true | a \\| b c |" in text
+    assert "| 2.0 | infinite | **differs** — expected: matches |" in text
 
 
 def test_the_readmes_table_is_written_between_its_marks_and_a_late_file_is_named(results):
@@ -103,3 +103,43 @@ def test_the_claims_table_is_plain_data_without_paths(results):
 def test_a_notebooks_name_says_its_section():
     names = ["dplearn/sec2_1_mechanisms", "ptr/appendix_b2_table_2", "own/study"]
     assert [index.section(name) for name in names] == ["§2.1", "B.2", "own/study"]
+
+
+def test_a_row_shows_value_spread_preset_and_the_tests_behind_it(results):
+    folder = results.house.root / "tests" / "toys"
+    folder.mkdir(parents=True)
+    (folder / "test_toy.py").write_text('@pytest.mark.paper("dplearn", "Figure 3")\ndef test_it():\n    pass\n')
+    import yaml
+
+    results.house.claims[1]["where"] = "Figures 1 to 4"
+    (results.house.root / "data" / "claims.yaml").write_text(yaml.safe_dump(results.house.claims))
+    results("dplearn/sec1_toy", "paper", got=2.04, spread=0.0312)
+    text = index.index_text(results.folder)
+    assert "| Figures 1 to 4 | Two. | 2.0 | 2.040 ± 0.031 | **matches** |" in text
+    assert "[notebook](dplearn/sec1_toy/paper/notebook.ipynb), paper; [test_toy](../tests/toys/test_toy.py) |" in text
+    assert "| Toy: sec1 toy true | It is so. |" in text  # named by its place only: its short name stands beside it
+
+
+@pytest.mark.parametrize(
+    ("item", "digits", "shown"),
+    [
+        ({"got": -1.6833333, "spread": 0.4969}, 1, "-1.68 ± 0.50"),
+        ({"got": 38.3119, "spread": 0.8928}, 2, "38.31 ± 0.89"),
+        ({"got": 0.15811, "paper": 0.15, "verdict": "differs"}, 2, "0.16"),
+        ({"got": 98.352, "paper": 98.3, "verdict": "differs"}, 2, "98.35"),
+        ({"got": 2.0001, "paper": 2.0, "verdict": "differs"}, 2, "2.0001"),
+        ({"got": 4.60497e-136, "paper": 4.61e-136, "verdict": "differs"}, 138, "4.605e-136"),
+        ({"got": 2.0, "paper": 2.0, "verdict": "matches"}, 2, "2.00"),
+        ({"got": -0.050024937}, None, "-0.05002"),
+        ({"got": 43512.58}, None, "43513"),
+        ({"got": 3.46601855e-13}, None, "3.466e-13"),
+        ({"got": 0.0}, None, "0"),
+        ({"got": {"$float": "inf"}}, None, "infinite"),
+        ({"got": math.inf, "spread": 0.1}, 1, "infinite"),
+        ({"got": None}, 2, ""),
+        ({"got": 7}, None, "7"),
+        ({"got": True}, None, "True"),
+    ],
+)
+def test_values_are_shown_with_digits_that_mean_something(item, digits, shown):
+    assert tables.got({"verdict": "holds", "paper": None, "spread": None, **item}, digits) == shown

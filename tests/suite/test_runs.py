@@ -91,7 +91,7 @@ def test_a_run_leaves_the_executed_notebook_rows_figures_and_verdicts(done):
 
 def test_the_closing_words_name_every_notebook_and_where_to_read_on(done):
     _, out = done
-    assert "1/2 reproduced, 1 only as a trend" in line_of(out, ONE)
+    assert "1 of 2 judged in full: 1 reproduced; 1 tried only as a trend: all agree" in line_of(out, ONE)
     assert "2/2 reproduced" in line_of(out, TWO)
     assert "2 of 2 notebooks done." in out
     assert "results/INDEX.md" in out

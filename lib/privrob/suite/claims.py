@@ -211,18 +211,32 @@ def _result(claim, evidence, verdict, *, agrees=None, reason=None, changed=None)
 
 
 def tally(judged):
-    """One line: how many hold or match, how many were corrected, differ, fail, show only a trend, were not tried."""
+    """One line: what was judged in full and how it came out, what was tried as a trend only, what was not tried.
+
+    A trend says which way a changed setting points, and counts neither for nor against: it stands apart.
+    """
     count = dict.fromkeys(VERDICTS, 0)
     for item in judged:
         count[item["verdict"]] += 1
     good = count["holds"] + count["matches"]
-    parts = [f"{good}/{len(judged)} reproduced"]
-    words = {
-        "corrected": "corrected",
-        "differs": "differ",
-        "fails": "fail",
-        "trend": "only as a trend",
-        "not tried": "not tried",
-    }
-    parts += [f"{count[v]} {w}" for v, w in words.items() if count[v]]
-    return ", ".join(parts)
+    full = len(judged) - count["trend"] - count["not tried"]
+    words = {"corrected": "corrected", "differs": "differ", "fails": "fail"}
+    rest = [f"{count[v]} {w}" for v, w in words.items() if count[v]]
+    if full == len(judged):
+        return ", ".join([f"{good}/{full} reproduced", *rest])
+    shown = ([f"{good} reproduced"] if good else []) + rest
+    parts = [f"{full} of {len(judged)} judged in full: {', '.join(shown)}"] if full else []
+    if count["trend"]:
+        parts.append(f"{count['trend']} tried only as a trend: {directions(judged)}")
+    if count["not tried"]:
+        parts.append(f"{count['not tried']} not tried")
+    return "; ".join(parts)
+
+
+def directions(judged):
+    """How many trends point the document's way, and how many do not."""
+    trends = [bool(i["agrees"]) for i in judged if i["verdict"] == "trend"]
+    agree, against = sum(trends), len(trends) - sum(trends)
+    if not (agree and against):
+        return "all agree" if agree else "none agrees"
+    return f"{agree} agree{'s' * (agree == 1)}, {against} do{'es' * (against == 1)} not"

@@ -25,7 +25,7 @@ Runs notebooks of the suite headlessly and leaves executed notebooks, figures, r
   ./run_all.sh --study my_study.yaml            a study that is kept in a file (every study leaves one: study.yaml)
   ./run_all.sh --list                           notebooks and how long they took; with names also their parameters
 
-Other verbs (each has --help): status, test, lab, site, bench, diff, clean.
+Other verbs (each has --help): status, test, lab, site, export, bench, diff, clean.
 The accountant has verbs of its own in the environment: privrob epsilon --help, privrob calibrate --help."""
 
 PRESET_HELP = """\
@@ -44,7 +44,8 @@ def main(argv=None):
     argv = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace", line_buffering=True)
-    verbs = {"status": status, "test": test, "lab": lab, "site": site, "bench": bench, "diff": diff, "clean": clean}
+    verbs = {"status": status, "test": test, "lab": lab, "site": site, "export": export, "bench": bench}
+    verbs |= {"diff": diff, "clean": clean}
     end = argv.index("--") if "--" in argv else len(argv)
     argv = [a for a in argv[:end] if a != "--no-env"] + argv[end:]  # run_all.sh has read it, wherever it stood
     try:
@@ -340,6 +341,28 @@ def site(argv):
     out = Path(a.out).resolve() if a.out else repository() / "results"
     page = pages.build(out)
     print(f"open {page}")
+    return 0
+
+
+def export(argv):
+    """Write every table as LaTeX or CSV."""
+    parser = _parser(
+        "export",
+        "Writes the table behind every figure, and every document's verdicts, as LaTeX (booktabs, longtable) or CSV.",
+    )
+    parser.add_argument("--latex", metavar="DIR", type=Path, help="folder for .tex files")
+    parser.add_argument("--csv", metavar="DIR", type=Path, help="folder for .csv files")
+    parser.add_argument("--out", metavar="DIR", help="results to read (default results/)")
+    a = parser.parse_args(argv)
+    if not (a.latex or a.csv):
+        raise Refused("export needs a folder to write to: --latex DIR, --csv DIR, or both")
+    from privrob.suite import export as tables
+
+    out = Path(a.out).resolve() if a.out else repository() / "results"
+    count = tables.write(out, latex_folder=a.latex, csv_folder=a.csv)
+    if not count:
+        raise Refused(f"{out} holds no results; run ./run_all.sh first")
+    print(f"{count} tables in {' and '.join(str(f) for f in (a.latex, a.csv) if f)}")
     return 0
 
 

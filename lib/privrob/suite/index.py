@@ -1,4 +1,4 @@
-"""``results/INDEX.md`` and the table in the README: generated from results, never written by hand.
+"""``results/INDEX.md``, ``FINDINGS.md`` and the table in the README: generated from results, never written by hand.
 
 For each notebook the ``paper`` run counts before the ``laptop`` run; other presets and studies never do.
 """
@@ -9,7 +9,7 @@ import re
 import warnings
 from pathlib import Path
 
-from privrob.suite import catalogue, claims, record, tables
+from privrob.suite import backing, catalogue, claims, findings, record, tables
 from privrob.suite.files import dump_json, load_json, plain, read_text, write_text
 from privrob.suite.sources import repository
 
@@ -67,7 +67,7 @@ def summary_table(results, *, link="results/"):
     """One row a document: what was judged and how it came out, as Markdown."""
     every = judged(results)
     lines = [
-        "| document | items | hold or match | corrected | differ or fail | trend only | not tried or open "
+        "| document | items | hold or match | corrected | differ or fail | tried as a trend | not tried or open "
         "| notebooks |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -83,7 +83,7 @@ def summary_table(results, *, link="results/"):
             n["holds"] + n["matches"],
             n["corrected"],
             n["differs"] + n["fails"],
-            n["trend"],
+            f"{n['trend']} ({claims.directions(mine)})" if n["trend"] else 0,
             n["not tried"] + n["open"],
         ]
         lines.append(f"| **{key}**: {title} | {len(mine)} | {' | '.join(map(str, cells))} | {links} |")
@@ -108,8 +108,17 @@ def index_text(results):
         "the notebook got and what the document prints: `data/claims.yaml` has the items, `data/README.md` the rules.",
         "",
         summary_table(results, link=""),
+        "",
+        "*Tried as a trend*: a preset or a stand-in changed the setting, so that only the direction could be compared;",
+        "such an item counts neither for nor against the document. A value is followed by its standard error, where",
+        "there is one. *Backed by* names the notebook, the preset and the tests that check the same item; a test in",
+        "brackets checks the code that the notebook computes with, or the same section.",
+        "",
+        f"What matters most, in plain words: [{findings.TITLE}]({findings.PAGE}).",
     ]
-    every = judged(results)
+    every, known = judged(results), claims.load()
+    behind = backing.of(known)
+    digits = {i: c.printed_digits for i, c in known.items()}
     for name, (folder, result) in counted(results).items():
         where = folder.relative_to(results).as_posix()
         made = f"Commit {result['commit']}, {result['device']['name']}, {tables.took(result['run'])}"
@@ -118,15 +127,26 @@ def index_text(results):
             "",
             f"## [{result['title']}]({where}/notebook.ipynb)",
             "",
-            f"`{name}`, preset `{result['preset']}`: {result['summary']}. {made}. Data: {data}.",
+            f"`{name}`, preset `{result['preset']}`: {claims.tally(result['claims'])}. {made}. Data: {data}.",
             "",
-            tables.verdicts([c for c in every if c["notebook"] == name]),
+            tables.verdicts(
+                [c for c in every if c["notebook"] == name],
+                digits,
+                more=("backed by", lambda c, where=where: _backed(c, where, behind[c["id"]])),
+            ),
         ]
     waiting = [c for c in every if c["verdict"] == "open"]
     if waiting:
         parts += ["", "## Not judged yet", "", "| item | the document says | notebook |", "|---|---|---|"]
         parts += [f"| {c['where']} | {c['text']} | `{c['notebook']}` |".replace("\n", " ") for c in waiting]
     return "\n".join(parts) + "\n"
+
+
+def _backed(item, where, behind):
+    """The notebook, the preset and the tests behind a verdict, as links."""
+    links = ", ".join(f"[{Path(path).stem}](../{path})" for path in behind.files())
+    links = links if behind.how == "item" or not links else f"({links})"
+    return "; ".join([f"[notebook]({where}/notebook.ipynb), {item['preset']}", *([links] if links else [])])
 
 
 def readme_text(text, results):
@@ -137,9 +157,9 @@ def readme_text(text, results):
 
 
 def refresh(results, *, readme=None):
-    """Write INDEX.md (and the README's table); returns the names of the files that changed."""
+    """Write INDEX.md and FINDINGS.md (and the README's table); returns the names of the files that changed."""
     changed = []
-    wanted = {Path(results) / "INDEX.md": index_text(results)}
+    wanted = pages(results)
     if readme and Path(readme).is_file():
         wanted[Path(readme)] = readme_text(read_text(readme), results)
     for path, text in wanted.items():
@@ -149,10 +169,20 @@ def refresh(results, *, readme=None):
     return changed
 
 
+def pages(results):
+    """{path: text} of the generated pages in a folder of results."""
+    found = {Path(results) / "INDEX.md": index_text(results)}
+    if findings.load():
+        every = {c["id"]: c for c in judged(results)}
+        found[Path(results) / findings.PAGE] = findings.page(every, results)
+        found[Path(results) / findings.LETTERS] = findings.letters(every, results)
+    return found
+
+
 def outdated(results):
     """Names of generated files that are not what the results say."""
     readme = repository() / "README.md"
-    late = [] if _is(Path(results) / "INDEX.md", index_text(results)) else ["results/INDEX.md"]
+    late = [f"results/{path.name}" for path, text in pages(results).items() if not _is(path, text)]
     text = read_text(readme) if readme.is_file() else ""
     return late + ([] if _is(readme, readme_text(text, results)) else ["README.md"])
 

@@ -217,7 +217,13 @@ def mend(out):
         shutil.rmtree(former, ignore_errors=True) if target.exists() else os.replace(former, target)
     for job in Path(out).glob(".staging/*/job.json"):
         shutil.rmtree(job.parent, ignore_errors=True)
-    for place in (".INDEX.md.*.part", ".cells/*/.*.part", ".runtime/kernels/*/.*.part"):
+    for place in (
+        ".INDEX.md.*.part",
+        ".FINDINGS.md.*.part",
+        ".LETTERS.md.*.part",
+        ".cells/*/.*.part",
+        ".runtime/kernels/*/.*.part",
+    ):
         for part in Path(out).glob(place):
             part.unlink(missing_ok=True)
 

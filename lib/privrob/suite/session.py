@@ -269,7 +269,7 @@ class Run:
         result = self._result(judged, summary)
         record.validate(plain(result))
         write_text(self.job.folder / "result.json", dump_json(result, indent=1) + "\n")
-        display(Markdown(tables.verdicts(judged)))
+        display(Markdown(tables.verdicts(judged, {i: c.printed_digits for i, c in self.claims.items()})))
         print(f"{summary}. Preset {self.job.preset}, made at commit {record.commit()}.")
         if try_next:
             display(Markdown("**Try next**\n\n```bash\n" + "\n".join(try_next) + "\n```"))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from privrob.suite import files
 from privrob.suite.site_parts import api as api_pages
-from privrob.suite.site_parts import config, gather, notebooks, pages
+from privrob.suite.site_parts import config, gather, listing, notebooks, pages
 
 OPENER = """\
 <!doctype html>
@@ -107,7 +107,8 @@ def _make(shown, folder, target, *, api):
     if api:
         for name, text in api_pages.every().items():
             _put(source / name, text)
-        for name, text in api_pages.sources().items():
+        behind = sorted({path for item in shown.items for path in item["behind"].files()})
+        for name, text in (api_pages.sources() | listing.tests(behind)).items():
             _put(extra / name, text)
     _put(extra / "built.js", "// results/index.html looks for this file to know that the pages are there\n")
     config.copy_static(static)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 HEAD = ("item", "the document says", "printed", "we got", "verdict")
 
 
@@ -16,10 +19,68 @@ def table(head, rows):
     return "\n".join([row(head), "|" + "---|" * len(head), *map(row, rows)])
 
 
-def verdicts(judged):
-    """The verdicts on some items, as a table that can be copied."""
-    rows = [[i["where"], i["text"], show(i["paper"]), show(i["got"]), words(i)] for i in judged]
-    return table(HEAD, rows) if judged else "This notebook judges no numbered item."
+def verdicts(judged, digits=None, *, more=None):
+    """The verdicts on some items, as a table that can be copied.
+
+    Args: digits — {id: digits after the point with which the document prints its value};  more — (heading, function of
+        an item) of a further column.
+    """
+    digits, rows = digits or {}, []
+    for item in judged:
+        printed = value(item["paper"], digits=digits.get(item["id"]))
+        extra = [more[1](item)] if more else []
+        rows.append([place(item), item["text"], printed, got(item, digits.get(item["id"])), words(item), *extra])
+    head = (*HEAD, more[0]) if more else HEAD
+    return table(head, rows) if judged else "This notebook judges no numbered item."
+
+
+_NAMED = re.compile(
+    r"\b(Theorem|Lemma|Corollary|Proposition|Definition|Remark|Algorithm|Example|Assumption|Result|Figure|Table|Equation)"
+    r"s? |slide "
+)
+
+
+def place(item):
+    """Where an item stands; one that is named by its place in the text only also gets a short name."""
+    short = item["id"].partition("/")[2].replace("_", " ")
+    return item["where"] if _NAMED.search(item["where"]) else f"{item['where']}: {short}"
+
+
+def got(item, digits=None):
+    """What we got, with its standard error where there is one, and no more digits than mean something."""
+    ours, spread = _plain(item["got"]), _plain(item.get("spread"))
+    if spread and _finite(ours) and _finite(spread):
+        places = min(max(1 - math.floor(math.log10(spread)), 0), 12)
+        places = max(places, min(digits or 0, 12)) if digits is not None else places
+        return f"{ours:.{places}f} ± {spread:.{places}f}"
+    if item["verdict"] == "differs" and digits is not None:  # a difference has to be seen
+        paper = value(item["paper"], digits=digits)
+        shown = (value(ours, digits=n) for n in range(digits, digits + 8))
+        return next((text for text in shown if text.rstrip("0") != paper.rstrip("0")), show(ours))
+    return value(ours, digits=digits)
+
+
+def value(number, *, digits=None):
+    """A value as text: with the printed digits where they are known, else four that count; words for infinity."""
+    number = _plain(number)
+    if not isinstance(number, float):
+        return show(number)
+    if not math.isfinite(number):
+        return show(number)
+    if digits is not None and digits < 16 and (number == 0 or abs(number) >= 0.5 * 10.0**-digits):
+        return f"{number:.{max(digits, 0)}f}"
+    if (number == round(number) or abs(number) >= 1e4) and abs(number) < 1e6:
+        return f"{number:.0f}"
+    return f"{number:.4g}"
+
+
+def _finite(number):
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+
+
+def _plain(number):
+    """A stored number: infinity is kept as ``{"$float": "inf"}`` in strict JSON."""
+    return float(number["$float"]) if isinstance(number, dict) and set(number) == {"$float"} else number
 
 
 def words(item):
@@ -40,8 +101,7 @@ def show(value):
     """A value in a table: six digits, infinity in words, nothing for nothing."""
     if value is None:
         return ""
-    if isinstance(value, dict) and set(value) == {"$float"}:
-        value = float(value["$float"])
+    value = _plain(value)
     if isinstance(value, float):
         return "infinite" if value == float("inf") else f"{value:.6g}"
     return str(value)

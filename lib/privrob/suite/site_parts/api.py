@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from privrob.suite import stable
 from privrob.suite.files import read_text
 from privrob.suite.site_parts import listing
 from privrob.suite.site_parts.docstrings import escape
@@ -43,7 +44,7 @@ def every():
         )
         grouped.setdefault(room, []).append(name)
     order = [r for r in ROOMS if r in grouped] + sorted(set(grouped) - set(ROOMS))
-    pages = {"api/index.rst": _overview(order, grouped, known)}
+    pages = {"api/index.rst": _overview(order, grouped, known), "api/stable.rst": stable.page()}
     for name in known:
         pages[f"api/{name}.rst"] = _module(name)
     return pages
@@ -64,13 +65,20 @@ def _overview(order, grouped, known):
         "The science wing turns numbers into guarantees and data into private, robust answers; the suite wing runs",
         "notebooks and knows no maths. Imports run one way: checks and kinds, accounting, mechanisms, robust, learn.",
         "",
+        ":doc:`stable` lists what other programs may build on.",
+        "",
+        ".. warning::",
+        "",
+        "   Samplers of Laplace and Gaussian noise here work in floating point, for research. Their low bits can tell",
+        "   what the noise was added to (Mironov 2012): do not deploy them to protect people's data.",
+        "",
     ]
     for room in order:
         title, about = ROOMS.get(room, (room, ""))
         lines += [*_title(title, "-"), f"{about[:1].upper()}{about[1:]}." if about else "", ""]
         for name in grouped[room]:
             lines += [f":doc:`{name} <{name}>`", f"   {escape(known[name]) or name}", ""]
-    lines += [".. toctree::", "   :hidden:", ""]
+    lines += [".. toctree::", "   :hidden:", "", "   Stable names <stable>"]
     lines += [f"   {name.removeprefix(PACKAGE + '.')} <{name}>" for room in order for name in grouped[room]]
     return "\n".join(lines) + "\n"
 

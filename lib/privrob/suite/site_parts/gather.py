@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privrob.suite import catalogue, claims, index, tables
+from privrob.suite import backing, catalogue, claims, index, tables
 
 # verdict: (sign, what it says). The sign and the word carry the meaning; colour only repeats it.
 VERDICTS = {
@@ -82,7 +82,8 @@ def gather(results):
     """Read what there is to show below a results folder."""
     books = {n: Book(n, folder, result) for n, (folder, result) in index.counted(results).items() if _rendered(folder)}
     known = claims.load()
-    items = [_item(item, known[item["id"]]) for item in index.judged(results)]
+    behind = backing.of(known)
+    items = [_item(item, known[item["id"]], behind[item["id"]]) for item in index.judged(results)]
     waiting = [n for n in catalogue.names() if n not in books]
     keys = {i["id"].partition("/")[0] for i in items} | {n.partition("/")[0] for n in books}
     documents = {k: claims.DOCUMENTS.get(k, k) for k in dict.fromkeys([*claims.DOCUMENTS, *sorted(keys)]) if k in keys}
@@ -94,12 +95,12 @@ def _rendered(folder):
     return (folder / "notebook.ipynb").is_file()
 
 
-def _item(item, claim):
-    """A judged item with all fields, and its numbers as they are shown."""
+def _item(item, claim, behind):
+    """A judged item with all fields, its numbers as they are shown, and the tests behind it."""
     item = {"spread": None, "agrees": None, "reason": None, "changed": {}, "surprise": False, "expected": "", **item}
     printed = number(claim.paper, digits=claim.printed_digits)
-    got = number(item["got"]) + (f" ±\u00a0{number(item['spread'])}" if item["spread"] else "")
-    return {**item, "document": claim.document, "printed": printed, "shown": got}
+    got = tables.got(item, claim.printed_digits).replace(" ± ", " ±\u00a0")
+    return {**item, "document": claim.document, "printed": printed, "shown": got, "behind": behind}
 
 
 def number(value, *, digits=None):

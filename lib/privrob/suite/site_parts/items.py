@@ -5,15 +5,17 @@ from __future__ import annotations
 import html
 import re
 
-from privrob.suite.site_parts import gather
+from privrob.suite import tables
+from privrob.suite.site_parts import gather, listing
 
-HEADS = ("item", "the document says", "printed", "we got", "verdict", "notebook", "note")
+HEADS = ("item", "the document says", "printed", "we got", "verdict", "notebook and tests", "note")
+HOW = {"section": "of the same section", "code": "of the notebook's code"}
 
 
-def page(shown):
-    """The page's text, MyST."""
+def page(shown, *, tests=True):
+    """The page's text, MyST. ``tests`` — whether the test files are among the pages, so that they can be linked."""
     head = "".join(f'<th scope="col">{h}</th>' for h in HEADS)
-    body = "\n".join(_row(shown, item) for item in shown.items)
+    body = "\n".join(_row(shown, item, tests) for item in shown.items)
     table = (
         f'<div class="items-box"><table class="items" id="items"><thead><tr>{head}</tr></thead>'
         f"<tbody>\n{body}\n</tbody></table></div>"
@@ -38,16 +40,16 @@ def _form(shown):
     )
 
 
-def _row(shown, item):
+def _row(shown, item, tests):
     anchor, notebook = html.escape(item["id"]), html.escape(item["notebook"])
     cells = (
-        f'{item["document"]}<br><a class="item-where" href="#{anchor}">{gather.inline(item["where"])}</a>'
+        f'{item["document"]}<br><a class="item-where" href="#{anchor}">{gather.inline(tables.place(item))}</a>'
         f'<span class="item-id">{_breakable(item["id"])}</span>',
         gather.inline(item["text"]),
         _value(item["printed"]),
         _value(item["shown"]),
         gather.chip(item["verdict"]) + _small(gather.reading(item)),
-        _from(shown, item),
+        _from(shown, item) + _tests(item["behind"], tests),
         gather.inline(item["note"] or ""),
     )
     pairs = zip(HEADS, cells, strict=True)
@@ -63,6 +65,19 @@ def _from(shown, item):
         return name + _small("to come")
     preset = _small(f"preset {item['preset']}")
     return f'<a href="{html.escape(item["notebook"])}.html">{name}</a>{preset}'
+
+
+def _tests(behind, linked):
+    """The test files behind an item, each at its first test that names it."""
+    parts = []
+    for path in behind.files():
+        first = next(t for t in behind.tests if t.path == path)
+        name = html.escape(path.rpartition("/")[2].removesuffix(".py"))
+        title = html.escape(f"{path}: {first.name}")
+        link = f'<a href="{listing.test_page(path)}#L-{first.line}" title="{title}">{_breakable(name)}</a>'
+        parts.append(link if linked else _breakable(name))
+    how = f" ({HOW[behind.how]})" if behind.how in HOW else ""
+    return f'<span class="reading">{"tests" if parts[1:] else "test"}{how}: {", ".join(parts)}</span>' if parts else ""
 
 
 def _value(text):

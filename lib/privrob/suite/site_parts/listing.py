@@ -1,4 +1,4 @@
-"""The library's source as plain pages with numbered lines, so that every entry of the reference leads to its code."""
+"""Sources as plain pages with numbered lines: entries of the reference lead to their code, items to their tests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import functools
 import html
 
 from privrob.suite.files import read_text
-from privrob.suite.sources import module_file
+from privrob.suite.sources import module_file, repository
 
+LIGHT = "a11y-high-contrast-light"
 PAGE = """\
 <!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} — source</title>
-<link rel="icon" href="../_static/icon.svg"><link rel="stylesheet" href="listing.css"></head>
-<body><p><a href="../api/{title}.html">{title}</a>, source</p>
+<link rel="icon" href="{up}_static/icon.svg"><link rel="stylesheet" href="{up}source/listing.css"></head>
+<body><p>{back}, source</p>
 {body}
 </body></html>
 """
@@ -32,19 +33,41 @@ pre span:has(> a:target), pre a:target ~ * { background: #fd06; }
 
 def pages(modules):
     """{file name: text} of one page a module, and their style."""
+    from pygments.formatters import HtmlFormatter
+
+    found = {}
+    for name in modules:
+        back = f'<a href="../api/{html.escape(name)}.html">{html.escape(name)}</a>'
+        found[f"source/{name}.html"] = _page(module_file(name), name, back, "../")
+    plain, dark = HtmlFormatter(style=LIGHT), HtmlFormatter(style="a11y-high-contrast-dark")
+    css = f"{FRAME}{plain.get_style_defs('.highlight')}\n@media (prefers-color-scheme: dark) {{\n"
+    found["source/listing.css"] = f"{css}{dark.get_style_defs('.highlight')}\n}}\n"
+    return found
+
+
+def tests(paths):
+    """{file name: text} of one page a test file; the paths are relative to the checkout."""
+    found = {}
+    for path in paths:
+        up = "../" * (path.count("/"))
+        back = f'<a href="{up}claims.html">All items</a>: {html.escape(path)}'
+        found[test_page(path)] = _page(repository() / path, path, back, up)
+    return found
+
+
+def test_page(path):
+    """Where the page of a test file stands, from the front page."""
+    return path.removesuffix(".py") + ".html"
+
+
+def _page(file, title, back, up):
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
-    formatter = HtmlFormatter(linenos="inline", lineanchors="L", style="a11y-high-contrast-light")
-    dark = HtmlFormatter(style="a11y-high-contrast-dark")
-    found = {}
-    for name in modules:
-        body = highlight(read_text(module_file(name)), PythonLexer(stripnl=False), formatter)
-        found[f"source/{name}.html"] = PAGE.format(title=html.escape(name), body=body)
-    css = f"{FRAME}{formatter.get_style_defs('.highlight')}\n@media (prefers-color-scheme: dark) {{\n"
-    found["source/listing.css"] = f"{css}{dark.get_style_defs('.highlight')}\n}}\n"
-    return found
+    formatter = HtmlFormatter(linenos="inline", lineanchors="L", style=LIGHT)
+    body = highlight(read_text(file), PythonLexer(stripnl=False), formatter)
+    return PAGE.format(title=html.escape(title), back=back, up=up, body=body)
 
 
 @functools.lru_cache(maxsize=512)

@@ -6,8 +6,8 @@ import html
 import re
 import struct
 
-from privrob.suite import index, tables
-from privrob.suite.site_parts import gather, items
+from privrob.suite import claims, index, tables
+from privrob.suite.site_parts import differences, gather, items
 
 RERUN = {
     "./run_all.sh": "everything, in minutes; what is up to date is not run again",
@@ -19,7 +19,8 @@ PREFERRED = ("noise_multiplier", "epsilon", "num_steps", "num_epochs", "epochs",
 
 def every(shown, *, api=True):
     """{file name: text} of the pages, MyST throughout."""
-    found = {"index.md": front(shown, api=api), "claims.md": items.page(shown), "figures.md": figures_page(shown)}
+    found = {"index.md": front(shown, api=api), "claims.md": items.page(shown, tests=api)}
+    found |= {"figures.md": figures_page(shown), **differences.every(shown)}
     for key in shown.documents:
         found[f"{key}/index.md"] = document_page(shown, key)
     return found
@@ -63,6 +64,7 @@ def front(shown, *, api):
         "## What came out",
         table,
         "[All items](claims.md), with what was printed, what we got, and why.",
+        *differences.teaser(),
         "## Figures to start from",
         gather.raw(gallery([next((b, *f) for f in b.figures()) for b in shown.books.values() if b.result["figures"]])),
         "[All figures](figures.md)",
@@ -71,7 +73,7 @@ def front(shown, *, api):
         "## How a verdict is reached",
         gather.raw(_legend()),
         toctree(documents, caption="Documents"),
-        toctree(["All items <claims>", "All figures <figures>"], caption="Across documents"),
+        toctree([*differences.entries(), "All items <claims>", "All figures <figures>"], caption="Across documents"),
     ]
     return "\n\n".join([*parts, toctree(["Reference <api/index>"], caption="Library")] if api else parts) + "\n"
 
@@ -143,7 +145,7 @@ def _notebook_card(book):
     title = f'<a href="{book.short}.html">{gather.inline(result["title"])}</a>'
     return (
         f'<section class="book"><div><p class="book-title">{title}</p>'
-        f"<p>{chips}</p><p>{html.escape(result['summary'])}</p>"
+        f"<p>{chips}</p><p>{html.escape(claims.tally(result['claims']))}</p>"
         f'<p class="quiet">{html.escape(about)}</p></div>'
         + (f'<a href="{book.short}.html" tabindex="-1" aria-hidden="true">{image}</a>' if image else "")
         + "</section>"

@@ -1,0 +1,248 @@
+"""Where we differ from the documents, and why: findings in plain words, each with the verdicts that it stands on.
+
+``data/findings.yaml`` holds the texts; the pages here are made from it and from the stored results, so that the
+evidence shown beside a finding is always that of the last run. A test keeps texts and evidence together.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from privrob.suite import claims as claims_
+from privrob.suite import tables
+from privrob.suite.files import read_text
+from privrob.suite.sources import repository
+
+TITLE, PAGE, LETTERS = "Where we differ, and why", "FINDINGS.md", "LETTERS.md"
+KINDS = {
+    "broken formula": "A formula or statement that does not hold as printed",
+    "false privacy claim": "A stated privacy that the mechanism does not have",
+    "figure needs a bug": "A figure that only a mistake in a program brings about",
+    "comparison not alike": "A comparison of unlike things, or one whose terms are not said",
+    "printed numbers": "Numbers that cannot be, or that contradict one another",
+    "holds better": "What holds, and often holds better than stated",
+}
+INTRODUCTION = (
+    "The documents are careful work, and most of what they state holds. Here is what a reader should know before "
+    "building on them: what does not hold as printed, what a figure or a comparison rests on, and what holds better "
+    "than stated. Each finding names what mends it, and its evidence is one click away."
+)
+ERRORS = ("corrected", "differs", "fails")
+_HEAD = ("item", "the document says", "printed", "we got", "verdict", "evidence")
+
+
+class FindingError(ValueError):
+    """An entry of findings.yaml that cannot be shown."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding: what it is about, in plain words, and the ids of the claims that it stands on."""
+
+    id: str
+    document: str
+    kind: str
+    title: str
+    text: str
+    repair: str
+    claims: tuple
+
+    @property
+    def says_error(self):
+        """True where the finding says that something in the document is not right."""
+        return self.kind != "holds better"
+
+
+def load(path=None):
+    """All findings in the order of the file; none where there is no file. Refuses what cannot be shown."""
+    path = Path(path or repository() / "data" / "findings.yaml")
+    if not path.is_file():
+        return []
+    known, found = claims_.load(), []
+    for entry in yaml.safe_load(read_text(path)) or []:
+        name = entry.get("id") if isinstance(entry, dict) else entry
+        if not isinstance(entry, dict) or set(entry) != set(Finding.__dataclass_fields__):
+            fields = ", ".join(Finding.__dataclass_fields__)
+            raise FindingError(f"findings.yaml, {name}: an entry has exactly the fields {fields}")
+        finding = Finding(**{**entry, "claims": tuple(entry["claims"])})
+        if finding.kind not in KINDS:
+            raise FindingError(f"findings.yaml, {name}: kind must be one of {', '.join(KINDS)}, got {finding.kind!r}")
+        if finding.document not in claims_.DOCUMENTS:
+            documents = ", ".join(claims_.DOCUMENTS)
+            raise FindingError(f"findings.yaml, {name}: document must be one of {documents}, got {finding.document!r}")
+        if unknown := [i for i in finding.claims if i not in known]:
+            raise FindingError(f"findings.yaml, {name}: no such claim: {', '.join(unknown)}; ids are in claims.yaml")
+        if strange := [i for i in finding.claims if known[i].document != finding.document]:
+            raise FindingError(f"findings.yaml, {name}: claims of another document: {', '.join(strange)}")
+        if not finding.claims or finding.id in {f.id for f in found}:
+            raise FindingError(f"findings.yaml, {name}: needs claims, and an id of its own")
+        found.append(finding)
+    return found
+
+
+def unfounded(finding, judged):
+    """Why a finding has no ground to stand on in the judged items ({id: item}), or an empty text.
+
+    An error must rest on at least one item that is judged corrected, differs or fails, and none may be unjudged.
+    """
+    verdicts = {i: judged[i]["verdict"] for i in finding.claims}
+    if waiting := [i for i, v in verdicts.items() if v in ("open", "not tried")]:
+        return f"{finding.id} cites what is not judged: {', '.join(waiting)}"
+    if finding.says_error and not any(v in ERRORS for v in verdicts.values()):
+        return f"{finding.id} speaks of an error, and no item that it cites is judged {', '.join(ERRORS)}"
+    if not finding.says_error and all(v in ("differs", "fails") for v in verdicts.values()):
+        return f"{finding.id} says that something holds, and all that it cites differs or fails"
+    return ""
+
+
+def page(judged, results):
+    """``FINDINGS.md``: every finding with its evidence."""
+    found = load()
+    parts = [
+        f"# {TITLE}",
+        "",
+        "Generated from `data/findings.yaml` and the stored results. " + INTRODUCTION,
+        "",
+        "[INDEX.md](INDEX.md) has every item. Where we may be wrong, the notebook shows how we got there.",
+        f"[Notes to the authors]({LETTERS}) say the same by document.",
+        "",
+    ]
+    parts += [f"{n}. [{f.document}: {plain(f.title)}](#{anchor(n, f)}) ({f.kind})" for n, f in enumerate(found, 1)]
+    digits = {i: c.printed_digits for i, c in claims_.load().items()}
+    for number, finding in enumerate(found, 1):
+        parts += [
+            "",
+            f"## {heading(number, finding)}",
+            "",
+            f"*{claims_.DOCUMENTS[finding.document]}. {KINDS[finding.kind]}.*",
+            "",
+            finding.text.strip(),
+            "",
+            f"**What mends it.** {finding.repair.strip()}" if finding.says_error else finding.repair.strip(),
+            "",
+            evidence(finding, judged, results, digits),
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def heading(number, finding):
+    """The heading of a finding."""
+    return f"{number}. {finding.document}: {finding.title}"
+
+
+def anchor(number, finding):
+    """Where that heading stands, as Markdown readers make it from its words."""
+    text = re.sub(r"[^\w\- ]", "", heading(number, finding).lower())
+    return text.replace(" ", "-")
+
+
+def plain(title):
+    """A title inside a link."""
+    return title.replace("[", "(").replace("]", ")")
+
+
+def evidence(finding, judged, results, digits):
+    """The items that a finding stands on, with a link to the notebook that judged each."""
+    rows = []
+    for i in finding.claims:
+        item = judged[i]
+        folder = item.get("folder")
+        link = f"[notebook]({Path(folder).relative_to(results).as_posix()}/notebook.ipynb)" if folder else "to come"
+        printed = tables.value(item["paper"], digits=digits.get(i))
+        rows.append(
+            [tables.place(item), item["text"], printed, tables.got(item, digits.get(i)), tables.words(item), link]
+        )
+    return tables.table(_HEAD, rows)
+
+
+# ---------------------------------------------------------------------------------------------------------- letters
+
+_BIB = re.compile(r"@\w+\{(?P<key>\w+),(?P<body>.*?)\n\}", re.S)
+
+
+def bibliography(path=None):
+    """{key: {field: value}} of ``data/documents.bib``, with TeX's marks taken out."""
+    path = Path(path or repository() / "data" / "documents.bib")
+    found = {}
+    for entry in _BIB.finditer(read_text(path)) if path.is_file() else ():
+        fields = re.findall(r"^\s*(\w+) = \{?(.*?)\}?,$", entry["body"], re.M)
+        found[entry["key"]] = {n: v.replace(r"{\'e}", "é").replace("{", "").replace("}", "") for n, v in fields}
+    return found
+
+
+def authors(entry):
+    """Names as one addresses them: ``Jane Doe and Jack Roe``, an empty text where none are known."""
+    names = [" ".join(reversed(n.split(", "))) for n in entry.get("author", "").split(" and ") if n]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def letters(judged, results):
+    """``LETTERS.md``: a courteous note to the authors of each document, with all corrections."""
+    known, books = claims_.load(), bibliography()
+    parts = [
+        "# Notes to the authors",
+        "",
+        "Generated from `data/findings.yaml` and the stored results: one note for each document. They are written to",
+        "be sent, and to be answered: a reply that shows us wrong changes the verdict.",
+        f"[{TITLE}]({PAGE}) has the evidence.",
+    ]
+    for key in claims_.DOCUMENTS:
+        mine = [f for f in load() if f.document == key]
+        if mine:
+            items = [i for i in judged.values() if known[i["id"]].document == key]
+            parts += ["", *_letter(key, mine, items, books.get(key, {}), results)]
+    return "\n".join(parts) + "\n"
+
+
+def _letter(key, mine, items, book, results):
+    count = {v: sum(i["verdict"] == v for i in items) for v in (*claims_.VERDICTS, "open")}
+    good = count["holds"] + count["matches"]
+    to = authors(book) or "authors"
+    title = book.get("title", claims_.DOCUMENTS[key])
+    order = {f.id: n for n, f in enumerate(load(), 1)}
+    lines = [
+        f"## {key}: {title}",
+        "",
+        f"Dear {to},",
+        "",
+        f"we have read “{title}” closely, and tried to reproduce all of it: {len(items)} numbered or factual items,",
+        f"each by a computation that could have come out otherwise. {good} of them hold or match as printed, and",
+        f"{count['corrected']} do with a change that we can name. In the course of that we came across some points",
+        "that you may wish to know of, and perhaps to correct. We state them as we find them, with what would mend",
+        "them. We may have misread you; the notebooks show every step: do tell us where we are wrong.",
+        "",
+    ]
+    errors = [f for f in mine if f.says_error]
+    for number, finding in enumerate(errors, 1):
+        link = f"{PAGE}#{anchor(order[finding.id], finding)}"
+        lines += [f"{number}. **{finding.title}.** {finding.text.strip()} *Suggested:* {finding.repair.strip()}"]
+        lines += [f"   ([evidence]({link}))", ""]
+    better = [f for f in mine if not f.says_error]
+    if better:
+        lines += ["What we were glad to find:", ""]
+        lines += [f"* **{f.title}.** {f.text.strip()}" for f in better] + [""]
+    wrong = [i for i in items if i["verdict"] in ERRORS]
+    if wrong:
+        lines += [f"All {len(wrong)} items that we would change, in the order of our list:", ""]
+        for item in wrong:
+            folder = item.get("folder")
+            where = f"{Path(folder).relative_to(results).as_posix()}/notebook.ipynb" if folder else ""
+            place = f"[{tables.place(item)}]({where})" if where else tables.place(item)
+            note = f" — {item['note']}" if item["note"] else ""
+            lines.append(f"* {place} ({item['verdict']}): {item['text']}{note}".replace("\n", " "))
+        lines.append("")
+    left = count["not tried"] + count["open"]
+    if count["trend"]:
+        lines += [f"{count['trend']} items could only be compared in their direction, as our data or scale differ.", ""]
+    if left:
+        lines += [f"{left} items are not judged so far.", ""]
+    lines += [
+        f"Everything can be run again with `./run_all.sh '{key}/*'`. Thank you for a document that was worth the work.",
+        "",
+        "With kind regards, the privrob authors",
+    ]
+    return lines
