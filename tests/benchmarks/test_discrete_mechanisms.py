@@ -1,17 +1,8 @@
-"""Encoding a million numbers beside numpy's own binomial draw, and trade-off functions of a million atoms.
-
-``extra_info`` of an encoding says GB/s of input (8 bytes a number), and its time beside that of the draws it needs and
-of numpy's Binomial(16, p), all taken in the same run.
-"""
-
-import time
-import tracemalloc
+"""Encoding a million numbers beside the draws that it needs, and finding the best compressor for a budget."""
 
 import numpy as np
 import pytest
 
-from privrob.accounting.logspace import log_binomial
-from privrob.accounting.tradeoff import Tradeoff
 from privrob.kinds import Streams
 from privrob.mechanisms.binomial import BinomialMechanism, BinomialNoise, PoissonBinomial, QuantisedBinomial
 from privrob.mechanisms.lattice import DiscreteGaussian, Skellam
@@ -20,7 +11,6 @@ from privrob.mechanisms.ternary import Ternarize, Ternary
 from privrob.robust import bit_budget
 
 N = 10**6
-GROUP = "10⁶ numbers encoded, beside numpy's draw of as many binomials"
 REALS, WHOLE = "reals in ±0.1", "integers in 0 … 8"
 
 
@@ -58,62 +48,27 @@ def rng():
     return Streams(0, "bench").numpy("draws")
 
 
-def once(*actions):
-    """The best of five of each, in turn."""
-    times = []
-    for _ in range(5):
-        for action in actions:
-            start = time.perf_counter()
-            action()
-            times.append(time.perf_counter() - start)
-    return [min(times[i :: len(actions)]) for i in range(len(actions))]
-
-
-@pytest.mark.benchmark(group=GROUP)
 @pytest.mark.parametrize("name", ENCODERS)
-def test_encode(benchmark, name, rng):
+def test_encode(compare, name, rng):
     mechanism, kind, draws = ENCODERS[name]
     values = rng.uniform(-0.1, 0.1, N) if kind == REALS else rng.integers(0, 9, N)
-    out = benchmark.pedantic(mechanism.release, (values,), {"rng": rng}, rounds=5)
-    assert out.shape == (N,)
-    ours, own, binomial = once(
-        lambda: mechanism.release(values, rng=rng), lambda: draws(rng), lambda: binomials(16)(rng)
+    floor = ("its draws by numpy", lambda: draws(rng))
+    peers = {"numpy's Binomial(16, p)": lambda: binomials(16)(rng)}
+    found = compare(
+        f"10⁶ numbers encoded: {name}", lambda: mechanism.release(values, rng=rng), peers=peers, floor=floor
     )
-    ratios = {"× its draws": round(ours / own, 2), "× numpy's Binomial(16, p)": round(ours / binomial, 2)}
-    benchmark.extra_info |= {"GB/s": round(0.008 / ours, 3), **ratios}
-    print(f"{name:20s}", benchmark.extra_info)
+    assert found["ours"].shape == (N,)
 
 
-@pytest.mark.benchmark(group=GROUP)
-def test_encode_a_sum_of_ten_users(benchmark, rng):
+def test_encode_a_sum_of_ten_users(compare, rng):
     server, probs = PoissonBinomial(10, 16, 0.4, 0.6), rng.uniform(0.4, 0.6, (10, N // 10))
-    assert benchmark.pedantic(server.release, (probs,), {"rng": rng}, rounds=5).shape == (N // 10,)
+    peers = {"each user's draws": lambda: sum(rng.binomial(16, own) for own in probs)}
+    found = compare("10⁵ sums over ten users", lambda: server.release(probs, rng=rng), peers=peers)
+    assert found["ours"].shape == found["each user's draws"].shape
 
 
-@pytest.mark.benchmark(group=GROUP)
-@pytest.mark.parametrize("trials", [1, 16])
-def test_draws_by_numpy(benchmark, trials, rng):
-    probs = rng.uniform(0.4, 0.6, N)
-    assert benchmark.pedantic(rng.binomial, (trials, probs), rounds=5).shape == (N,)
-
-
-@pytest.mark.benchmark(group="trade-off function of 10⁶ atoms at 1,000 points (goal: below 1 s)")
-@pytest.mark.parametrize("kind", ["drawn at random", "binomial"])
-def test_tradeoff(benchmark, kind, rng):
-    masses = np.log(rng.dirichlet(np.ones(N), 2)) if kind != "binomial" else [log_binomial(N, p) for p in (0.5, 0.5003)]
-    alpha = np.linspace(0, 1, 1000)
-    beta = benchmark.pedantic(lambda: Tradeoff.of_logs(*masses)(alpha), rounds=3)
-    assert np.isfinite(beta).all()
-    tracemalloc.start()
-    Tradeoff.of_logs(*masses)(alpha)
-    peak = tracemalloc.get_traced_memory()[1] / 2**20
-    tracemalloc.stop()
-    benchmark.extra_info["peak MiB"] = round(peak)
-    print(f"{kind}: at most {peak:.0f} MiB beside the masses")
-
-
-@pytest.mark.benchmark(group="the best compressor for 4 bits and ε = 2")
 @pytest.mark.parametrize("rounds", [1, 100])
-def test_plan(benchmark, rounds):
+def test_plan(compare, rounds):
     how = {"epsilon": 2.0, "delta": 1e-5, "bits": 4.0, "num_rounds": rounds}
-    assert benchmark.pedantic(lambda: bit_budget.binomial(**how), rounds=3).epsilon.upper <= 2.0
+    path = f"the best compressor for 4 bits and ε = 2 over {rounds} round{'s' * (rounds > 1)}"
+    assert compare(path, lambda: bit_budget.binomial(**how))["ours"].epsilon.upper <= 2.0

@@ -92,6 +92,13 @@ def test_the_readmes_table_is_written_between_its_marks_and_a_late_file_is_named
     assert index.outdated(results.folder) == ["results/INDEX.md", "README.md"]
 
 
+def test_benchmarks_are_linked_to_once_they_are_there(results):
+    results("dplearn/sec1_toy", "paper")
+    assert index.BENCHMARKS not in index.index_text(results.folder)
+    (results.folder / index.BENCHMARKS).write_text("# Benchmarks\n")
+    assert f"[{index.BENCHMARKS}]({index.BENCHMARKS})." in index.index_text(results.folder)
+
+
 def test_the_claims_table_is_plain_data_without_paths(results):
     results("dplearn/sec1_toy", "paper")
     table = index.claims_table(results.folder)

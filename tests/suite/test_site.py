@@ -40,6 +40,7 @@ def built(tmp_path_factory):
     path.write_text(yaml.safe_dump(claims), encoding="utf-8")
     status, out = house.run("dplearn/sec1_toy", "--preset", "laptop")
     assert status == 0, out
+    (house.results / "BENCHMARKS.md").write_text("# Benchmarks\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVROB_ROOT", str(house.root))
         page = site.build(house.results, api=False, strict=True)  # a warning about the sources is an error
@@ -130,6 +131,7 @@ def test_the_front_page_tells_what_came_out_and_how_to_run_it_again(built):
         "<b>5</b> items in all",
         "files/dplearn/sec1_toy/draws.png",
         "./run_all.sh",
+        'href="benchmarks.html"',
     ):
         assert wanted in text
     assert "./run_all.sh sec1_toy -p scale 1" in text  # a command that changes a parameter the notebook really has

@@ -368,12 +368,17 @@ def export(argv):
 
 def bench(argv):
     """Benchmarks."""
-    parser = _parser("bench", "Benchmarks against peers, in one run, as ratios.")
+    parser = _parser(
+        "bench",
+        "Hot paths beside their peers, in one run, as one table of ratios: minutes, on a quiet machine. All of them\n"
+        "are also written to BENCHMARKS.md; with options for pytest (-- -k federated) they are only shown.",
+    )
     parser.add_argument("pytest_options", nargs="*", metavar="-- PYTEST OPTION")
+    parser.add_argument("--out", metavar="DIR", help="folder of BENCHMARKS.md (default results/)")
     a = parser.parse_args(argv)
     from privrob.suite import selftest
 
-    return selftest.bench(a.pytest_options)
+    return selftest.bench(Path(a.out).resolve() if a.out else repository() / "results", a.pytest_options)
 
 
 def diff(argv):

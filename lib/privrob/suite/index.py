@@ -14,6 +14,7 @@ from privrob.suite.files import dump_json, load_json, plain, read_text, write_te
 from privrob.suite.sources import repository
 
 COUNTED = ("paper", "laptop")
+BENCHMARKS = "BENCHMARKS.md"  # what ./run_all.sh bench writes beside INDEX.md
 MARKERS = ("<!-- verdicts: generated, do not edit -->", "<!-- end of verdicts -->")
 
 
@@ -116,6 +117,8 @@ def index_text(results):
         "",
         f"What matters most, in plain words: [{findings.TITLE}]({findings.PAGE}).",
     ]
+    if (Path(results) / BENCHMARKS).is_file():
+        parts += ["", f"How fast it is, beside other libraries: [{BENCHMARKS}]({BENCHMARKS})."]
     every, known = judged(results), claims.load()
     behind = backing.of(known)
     digits = {i: c.printed_digits for i, c in known.items()}

@@ -42,10 +42,20 @@ def main(only=None, pytest_options=()):
     return 1 if failed else 0
 
 
-def bench(pytest_options=()):
-    """The benchmarks alone, as a table of ratios."""
-    command = [sys.executable, "-m", "pytest", "-q", "tests/benchmarks", "--benchmark-enable", "--benchmark-only", "-s"]
-    return subprocess.run([*command, "-p", "no:cacheprovider", *pytest_options], cwd=repository()).returncode
+def bench(out, pytest_options=()):
+    """The benchmarks alone, as one table of ratios; all of them, without options: also as ``<out>/BENCHMARKS.md``."""
+    from privrob.suite import index
+
+    root = repository()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/benchmarks"]
+    command += ["--benchmark-enable", "--benchmark-quiet", *pytest_options]
+    if not pytest_options:  # a part of them must not take the place of all
+        out.mkdir(parents=True, exist_ok=True)
+        command.append(f"--comparison-table={out / index.BENCHMARKS}")
+    status = subprocess.run(command, cwd=root).returncode
+    if not pytest_options and status == 0 and (out / "INDEX.md").is_file():
+        index.refresh(out)  # it links to the table
+    return status
 
 
 def _call(command, root, env):

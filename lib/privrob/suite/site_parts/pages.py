@@ -6,7 +6,7 @@ import html
 import re
 import struct
 
-from privrob.suite import claims, index, tables
+from privrob.suite import claims, files, index, tables
 from privrob.suite.site_parts import differences, gather, items
 
 RERUN = {
@@ -21,6 +21,8 @@ def every(shown, *, api=True):
     """{file name: text} of the pages, MyST throughout."""
     found = {"index.md": front(shown, api=api), "claims.md": items.page(shown, tests=api)}
     found |= {"figures.md": figures_page(shown), **differences.every(shown)}
+    if (speed := shown.results / index.BENCHMARKS).is_file():
+        found["benchmarks.md"] = files.read_text(speed)
     for key in shown.documents:
         found[f"{key}/index.md"] = document_page(shown, key)
     return found
@@ -53,6 +55,8 @@ def front(shown, *, api):
     table = index.summary_table(shown.results, link="")
     table = re.sub(r"\(([^()\s]+)/(?:paper|laptop)/notebook\.ipynb\)", r"(\1.ipynb)", table)
     documents = [f"{_short(title, key)} <{key}/index>" for key, title in shown.documents.items()]
+    across = [*differences.entries(), "All items <claims>", "All figures <figures>"]
+    across += ["Benchmarks <benchmarks>"] if (shown.results / index.BENCHMARKS).is_file() else []
     parts = [
         "# privrob",
         gather.raw(
@@ -73,7 +77,7 @@ def front(shown, *, api):
         "## How a verdict is reached",
         gather.raw(_legend()),
         toctree(documents, caption="Documents"),
-        toctree([*differences.entries(), "All items <claims>", "All figures <figures>"], caption="Across documents"),
+        toctree(across, caption="Across documents"),
     ]
     return "\n\n".join([*parts, toctree(["Reference <api/index>"], caption="Library")] if api else parts) + "\n"
 
