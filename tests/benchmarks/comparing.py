@@ -90,6 +90,8 @@ class Compare:
             return Missing("not installed")
         try:
             return make()
+        except ModuleNotFoundError as error:
+            return Missing(f"{package} {_version(package)} needs {error.name}, not installed")
         except Exception as error:  # another version of it: told in the table
             return Missing(f"{package} {_version(package)} failed: {type(error).__name__}")
 
