@@ -297,7 +297,9 @@ def gaussian(*, noise_multiplier):
 
 
 def gaussian_mixture(weights_p, means_p, weights_q, means_q):
-    """Mixtures of unit Normals. Args: weights of sum 1, and means, those of P at least those of Q (the loss rises)."""
+    """Mixtures of unit Normals. Args: weights_p, weights_q — of sum 1, shapes (n,) and (m,);  means_p, means_q — of the
+    same shapes, all of P's at least all of Q's (the loss rises).
+    """
     sides = []
     for name, weights, means in (("p", weights_p, means_p), ("q", weights_q, means_q)):
         weights = checks.array(f"weights_{name}", weights, ndim=1)
@@ -358,7 +360,10 @@ def approximate_dp(*, epsilon, delta):
 
 
 def binomial(*, trials, success_prob, shift=1):
-    """Binomial noise on a count: ``shift`` + Binomial(n, p) and Binomial(n, p)."""
+    """Binomial noise on a count: ``shift`` + Binomial(n, p) and Binomial(n, p).
+
+    Args: trials — n;  success_prob — p in (0, 1);  shift — a whole number.
+    """
     trials = checks.integer("trials", trials, low=1)
     prob = checks.probability("success_prob", success_prob, allow_zero=False, allow_one=False)
     shift = checks.integer("shift", shift, low=0)

@@ -139,11 +139,19 @@ class Settings:
         return renyi(orders, settings=self, sample_rate=sample_rate, neighbouring=neighbouring)
 
     def sampled_epsilon(self, count, delta, *, sample_rate, neighbouring):
-        """ε of so many steps on Poisson samples: :func:`composed_epsilon`."""
+        """ε of so many steps on Poisson samples: :func:`composed_epsilon`.
+
+        Side: upper.
+        Args: count — of steps.
+        """
         return composed_epsilon(count, delta, settings=self, sample_rate=sample_rate, neighbouring=neighbouring)
 
     def composed_epsilon(self, count, delta, *, neighbouring, sampling):
-        """ε of so many steps without sampling."""
+        """ε of so many steps without sampling.
+
+        Side: upper; a record added or removed.
+        Args: count — of steps.
+        """
         _unsampled(neighbouring, sampling)
         return composed_epsilon(count, delta, settings=self, sample_rate=1.0, neighbouring="add_remove")
 

@@ -233,6 +233,8 @@ def hidden_margin(orders, *, settings):
     post-processing.
 
     Paper: ptr, A.1.1 (its case 2).
+    Side: upper.
+    Args: orders — each > 1, shape (k,);  settings — of :class:`privrob.accounting.ptr.Settings`.
     """
     orders = checks.orders(orders)
     noise = settings.bounded_noise_multiplier

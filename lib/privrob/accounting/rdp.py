@@ -40,6 +40,8 @@ class OrderEdgeWarning(UserWarning):
 class Converted:
     """An (ε, δ) guarantee read off a Rényi curve, an upper bound in both numbers, and how it was found.
 
+    ``conversion`` is one of :data:`CONVERSIONS`.
+
     ``order`` is the one that gave it. ``at_edge``: that is an end of the grid, and an order beyond may give less.
     """
 
@@ -64,7 +66,11 @@ def default_orders():
 
 
 def curve_of(log_excess, excess_order):
-    """The divergence from the logarithm of (moment − 1)/(order − 1), the mean of ``log_power_excess``."""
+    """The divergence from the logarithm of (moment − 1)/(order − 1), the mean of ``log_power_excess``.
+
+    Args: log_excess — that logarithm, shape (k,);  excess_order — order − 1, shape (k,).
+    Returns: nats, shape (k,).
+    """
     log_gain = np.log(excess_order) + log_excess
     with np.errstate(over="ignore"):  # a tiny gain is not carried as its logarithm's logarithm
         return np.where(log_gain < -40, np.exp(log_excess), np.logaddexp(0.0, log_gain) / excess_order)

@@ -222,6 +222,8 @@ def peaks(s, log_odds, mu, direction):
 
     L's logarithm bends at one place, from flat to a slope of μ; its slope is μ·expit. A peak of z ↦ p log L − z²/2 is a
     fixed point of z ↦ p·μ·expit. For p > 1 there may be two, none narrower than a Normal; for p < 0 one, and narrower.
+
+    Args: s — order − 1, shape (k,);  log_odds — log q/(1 − q);  mu — μ;  direction — ``"remove"`` or ``"add"``.
     """
 
     def climb(z):

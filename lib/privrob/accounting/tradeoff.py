@@ -29,7 +29,10 @@ _ROUNDING = 1e-14  # relative, of a sum of masses
 
 
 class Knots(NamedTuple):
-    """Where the pieces meet, as logarithms, from α = 0 to α = 1: of α, 1 − α, β and 1 − β."""
+    """Where the pieces meet, as logarithms, from α = 0 to α = 1: of α, 1 − α, β and 1 − β.
+
+    The fields ``log_type1``, ``log_accept``, ``log_type2`` and ``log_power`` hold these, shape (n,).
+    """
 
     log_type1: np.ndarray
     log_accept: np.ndarray
@@ -80,12 +83,12 @@ class Tradeoff:
 
     @classmethod
     def of(cls, p, q):
-        """T(P, Q) of two arrays of probabilities."""
+        """T(P, Q) of two arrays of probabilities ``p`` and ``q``, shape (n,)."""
         return cls(DiscretePair.of(p, q))
 
     @classmethod
     def of_logs(cls, log_p, log_q):
-        """T(P, Q) of two arrays of log masses."""
+        """T(P, Q) of two arrays of log masses ``log_p`` and ``log_q``, shape (n,)."""
         return cls(DiscretePair(log_p, log_q))
 
     @cached_property
@@ -116,7 +119,11 @@ class Tradeoff:
             return np.exp(self._log_type2(np.log(alpha), np.log1p(-alpha)))[()]
 
     def log_type2(self, log_type1):
-        """log β at log α, for type-I errors below 1e-308 too."""
+        """log β at log α, for type-I errors below 1e-308 too.
+
+        Side: exact; a lower bound for what the pair dominates.
+        Args: log_type1 — log α, at most 0, any shape.
+        """
         logs = checks.array("log_type1", log_type1, finite=False)
         if not (logs <= 0).all():
             raise ValueError(f"log_type1 must be at most 0, got log_type1={log_type1!r}")

@@ -1,0 +1,207 @@
+"""What the docstrings of the science wing owe their readers, read off the syntax trees; nothing is imported.
+
+A *definition* is a public module, class, function, method or property of ``checks``, ``kinds`` and the four rooms.
+What a reader of its entry in the reference sees is its own docstring, that of its class and the bases of that (an
+override is the same thing again), that of its module, and one click away what its ``:func:`` and ``:class:`` roles
+name. Everything here asks whether a fact stands somewhere in that text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+LIBRARY = Path(__file__).resolve().parents[1] / "lib" / "privrob"
+ROOMS = ("accounting", "mechanisms", "robust", "learn")
+KEYS = ("ptr", "fdp", "dplearn", "stobatch", "prime")
+
+ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
+SHORT = {"a", "at", "do", "in", "it", "of", "or", "is", "so", "to", "by", "as", "an"}  # words that say nothing if bare
+TUPLE = r"\((?:[\w…·*+−/ .-]+,)+[\w…·*+−/ .-]*\)"
+SHAPE = re.compile(rf"{TUPLE}|\bshapes?\b|entry by entry|\barrays? or numbers?\b|\bvector\b|\bmatrix\b|\bmatrices\b")
+SIDE = re.compile(
+    r"^ *Side: |\b(upper|lower|at most|at least|exact(ly)?|never (more|less|above|below|larger|smaller)|bounds?|least|smallest|"
+    r"largest|most|interval|claim(s|ed)?|estimate[ds]?|certified|safe side|rounded (up|down)|between|"
+    r"not a (guarantee|bound)|infinite|worst|attained|sup(remum)?|inf(imum)?|NotAvailable|sound)\b",
+    re.I | re.M,
+)
+RELATION = re.compile(
+    r"neighbour|replac|\badd(s|ed|ing)?\b|remov|sensitivit|either|relation|one record|dominating|pair|\bclaim|\bpure|"
+    r"input of|change of|canar|μ-GDP|two inputs|samples|curve",
+    re.I,
+)
+GUARANTEE = re.compile(r"(^|_)(epsilon|delta|rdp|renyi|kl|tradeoff|gdp_mu|mu)(_of|_upper|_lower|_curve)?$|_(upper|lower)$")
+MADE = {"array", "zeros", "empty", "full", "stack", "concatenate", "where", "zeros_like", "full_like", "ones", "cat",
+        "cumsum", "outer", "sort", "linspace", "geomspace", "arange", "einsum", "matmul", "exp", "log"}
+
+
+@dataclass
+class Definition:
+    """A public definition: where it stands, what its docstring says, and what stands around it."""
+
+    module: str
+    name: str
+    node: object
+    owner: object = None
+    around: list = field(default_factory=list)  # docstrings of the class, of its bases and of the module
+    overridden: list = field(default_factory=list)  # docstrings of the same method in the bases
+
+    @cached_property
+    def words(self):
+        return ast.get_docstring(self.node) or ""
+
+    @property
+    def place(self):
+        return f"{self.module}:{self.name}" if self.name else self.module
+
+    @property
+    def own(self):
+        """Its own words: its docstring, or that of the method that it overrides."""
+        return "\n".join([self.words, *self.overridden])
+
+    @cached_property
+    def parameters(self):
+        node = self.node
+        if isinstance(node, ast.FunctionDef):
+            given = [*node.args.posonlyargs, *node.args.args, node.args.vararg, *node.args.kwonlyargs, node.args.kwarg]
+            return [a.arg for a in given if a and a.arg not in ("self", "cls") and not a.arg.startswith("_")]
+        if isinstance(node, ast.ClassDef):
+            if any("dataclass" in ast.unparse(d) for d in [*node.decorator_list, *node.bases]) or _named_tuple(node):
+                fields = [n for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
+                names = [n.target.id for n in fields if "ClassVar" not in ast.unparse(n.annotation)]
+                return [n for n in names if not n.startswith("_")]
+            made = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+            return Definition(self.module, "", made[0]).parameters if made else []
+        return []
+
+
+def _named_tuple(node):
+    return any(ast.unparse(b).endswith("NamedTuple") for b in node.bases)
+
+
+def vocabulary(texts):
+    """The names that ``kinds`` explains once for all: those in front of a dash in its list."""
+    entries = [e for e in re.findall(r"^\* (.+?)$", ast.get_docstring(ast.parse(texts["kinds"])), re.M)]
+    heads = [part.partition(" — ")[0] for e in entries for part in e.split(";  ")]
+    return {name for head in heads for name in re.findall(r"``(\w+)``", head)}
+
+
+def files(library=LIBRARY):
+    """{dotted name below the package: file} of the science wing."""
+    found = {name: library / f"{name}.py" for name in ("checks", "kinds")}
+    for room in ROOMS:
+        for path in sorted((library / room).rglob("*.py")):
+            parts = path.relative_to(library).with_suffix("").parts
+            found[".".join(p for p in parts if p != "__init__")] = path
+    return found
+
+
+def read(texts):
+    """All public definitions of these modules, {dotted name: source}, and an index of every docstring by its name."""
+    trees = {module: ast.parse(text) for module, text in texts.items()}
+    classes = {n.name: n for t in trees.values() for n in ast.walk(t) if isinstance(n, ast.ClassDef)}
+    index = defaultdict(list)
+    found = []
+    for module, tree in trees.items():
+        top = ast.get_docstring(tree) or ""
+        index[module].append(top)
+        found.append(Definition(module, "", tree))
+        _walk(found, index, classes, module, top, tree.body, None, "")
+    return found, index
+
+
+def _walk(found, index, classes, module, top, body, owner, prefix):
+    for node in body:
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        words = ast.get_docstring(node) or ""
+        index[f"{module}.{prefix}{node.name}"].append(words)
+        index[node.name].append(words)
+        family = [*_bases(owner, classes)] if owner else []
+        same = [m for b in family for m in b.body if isinstance(m, ast.FunctionDef) and m.name == node.name]
+        if isinstance(node, ast.ClassDef):
+            around = [ast.get_docstring(b) or "" for b in _bases(node, classes)]
+        else:
+            around = [ast.get_docstring(b) or "" for b in ([owner] if owner else []) + family]
+        if not node.name.startswith("_"):
+            overridden = [ast.get_docstring(m) or "" for m in same]
+            made = Definition(module, prefix + node.name, node, owner, [*around, top], [w for w in overridden if w])
+            found.append(made)
+            if isinstance(node, ast.ClassDef):
+                index[node.name] += [ast.get_docstring(m) or "" for m in node.body if _is_init(m)]
+                made.around += [ast.get_docstring(m) or "" for m in node.body if _is_init(m)]
+                _walk(found, index, classes, module, top, node.body, node, f"{prefix}{node.name}.")
+
+
+def _is_init(node):
+    return isinstance(node, ast.FunctionDef) and node.name == "__init__"
+
+
+def _bases(node, classes, seen=()):
+    for base in node.bases:
+        name = ast.unparse(base).split(".")[-1].split("[")[0]
+        if name in classes and name not in seen:
+            yield classes[name]
+            yield from _bases(classes[name], classes, (*seen, name))
+
+
+def linked(definition, index):
+    """The docstrings that its roles lead to."""
+    out = []
+    for target in ROLE.findall("\n".join([definition.own, *definition.around])):
+        short = target.removeprefix("privrob.")
+        out += index.get(short) or index.get(short.split(".")[-1]) or []
+    return out
+
+
+def names(word, text, *, marked=False):
+    """Whether the text names the parameter; ``marked``: as code or as an entry, not as a word of a sentence."""
+    name = re.escape(word)
+    as_entry = rf"``\**{name}``|``{name}[ =(\[]|(?<![\w.])\**{name}(, ?\**\w+)* +[—–]|, \**{name} +[—–]|[(:;] *{name}[,)]|``[^`]*\b{name}\b[^`]*``"
+    if re.search(as_entry, text):
+        return True
+    return not marked and word not in SHORT and len(word) > 1 and bool(re.search(rf"(?<!\w){name}(?!\w)", text))
+
+
+def unnamed(definition, index, vocabulary):
+    """Parameters that neither its words, nor what stands around them or one click away, name."""
+    near = [*definition.around, *linked(definition, index)]
+    return [
+        p
+        for p in definition.parameters
+        if p not in vocabulary and not names(p, definition.own) and not any(names(p, t, marked=True) for t in near)
+    ]
+
+
+def array_parameters(definition):
+    """Parameters that the body treats as arrays: it asks for their shape, or makes arrays of them."""
+    node, given = definition.node, set(definition.parameters)
+    if not isinstance(node, ast.FunctionDef):
+        return []
+    found = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute) and part.attr in ("shape", "ndim") and isinstance(part.value, ast.Name):
+            found.add(part.value.id)
+        if isinstance(part, ast.Call):
+            call = ast.unparse(part.func)
+            if call in ("np.asarray", "np.array", "np.atleast_1d", "torch.as_tensor", "checks.array", "checks.orders"):
+                found |= {a.id for a in part.args[:2] if isinstance(a, ast.Name)}
+    return sorted(found & given)
+
+
+def returns_an_array(definition):
+    """Whether a return statement builds an array on the spot."""
+    node = definition.node
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    inner = {id(p) for n in ast.walk(node) if n is not node and isinstance(n, (ast.FunctionDef, ast.Lambda)) for p in ast.walk(n)}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Return) and id(part) not in inner and isinstance(part.value, ast.Call):
+            call = ast.unparse(part.value.func)
+            if call.split(".")[0] in ("np", "torch") and call.split(".")[-1] in MADE:
+                return True
+    return False
