@@ -24,19 +24,20 @@ SHORT = {"a", "at", "do", "in", "it", "of", "or", "is", "so", "to", "by", "as", 
 TUPLE = r"\((?:[\w…·*+−/ .-]+,)+[\w…·*+−/ .-]*\)"
 SHAPE = re.compile(rf"{TUPLE}|\bshapes?\b|entry by entry|\barrays? or numbers?\b|\bvector\b|\bmatrix\b|\bmatrices\b")
 SIDE = re.compile(
-    r"^ *Side: |\b(upper|lower|at most|at least|exact(ly)?|never (more|less|above|below|larger|smaller)|bounds?|least|smallest|"
-    r"largest|most|interval|claim(s|ed)?|estimate[ds]?|certified|safe side|rounded (up|down)|between|"
-    r"not a (guarantee|bound)|infinite|worst|attained|sup(remum)?|inf(imum)?|NotAvailable|sound)\b",
+    r"^ *Side: |\b(upper|lower|at most|at least|exact(ly)?|never (more|less|above|below|larger|smaller)|bounds?|least|"
+    r"smallest|largest|most|interval|claim(s|ed)?|certified|safe side|rounded (up|down)|infinite|NotAvailable)\b",
     re.I | re.M,
 )
 RELATION = re.compile(
-    r"neighbour|replac|\badd(s|ed|ing)?\b|remov|sensitivit|either|relation|one record|dominating|pair|\bclaim|\bpure|"
-    r"input of|change of|canar|μ-GDP|two inputs|samples|curve",
+    r"neighbour|replac|\badd(s|ed|ing)?\b|remov|sensitivit|relation|one record|\bpairs?\b|canar|two inputs|samples",
     re.I,
 )
-GUARANTEE = re.compile(r"(^|_)(epsilon|delta|rdp|renyi|kl|tradeoff|gdp_mu|mu)(_of|_upper|_lower|_curve)?$|_(upper|lower)$")
-MADE = {"array", "zeros", "empty", "full", "stack", "concatenate", "where", "zeros_like", "full_like", "ones", "cat",
-        "cumsum", "outer", "sort", "linspace", "geomspace", "arange", "einsum", "matmul", "exp", "log"}
+PRIVACY = re.compile(r"(^|_)(epsilon|delta|rdp|renyi|kl|tradeoff|gdp_mu|mu)(_of|_upper|_lower|_curve)?$")
+BOUND = re.compile(rf"{PRIVACY.pattern}|_(upper|lower)$")
+MADE = re.compile(
+    r"(np|torch)\.(array|zeros|empty|full|ones|stack|cat|concatenate|where|cumsum|outer|sort|linspace|geomspace|arange|"
+    r"einsum|matmul|exp|log|\w+_like)"
+)
 
 
 @dataclass
@@ -85,7 +86,7 @@ def _named_tuple(node):
 
 def vocabulary(texts):
     """The names that ``kinds`` explains once for all: those in front of a dash in its list."""
-    entries = [e for e in re.findall(r"^\* (.+?)$", ast.get_docstring(ast.parse(texts["kinds"])), re.M)]
+    entries = re.findall(r"^\* (.+?)$", ast.get_docstring(ast.parse(texts["kinds"])), re.M)
     heads = [part.partition(" — ")[0] for e in entries for part in e.split(";  ")]
     return {name for head in heads for name in re.findall(r"``(\w+)``", head)}
 
@@ -129,6 +130,7 @@ def _walk(found, index, classes, module, top, body, owner, prefix):
             around = [ast.get_docstring(b) or "" for b in ([owner] if owner else []) + family]
         if not node.name.startswith("_"):
             overridden = [ast.get_docstring(m) or "" for m in same]
+            overridden += [w for w in (ast.get_docstring(b) or "" for b in family) if names(node.name, w, marked=True)]
             made = Definition(module, prefix + node.name, node, owner, [*around, top], [w for w in overridden if w])
             found.append(made)
             if isinstance(node, ast.ClassDef):
@@ -161,8 +163,9 @@ def linked(definition, index):
 def names(word, text, *, marked=False):
     """Whether the text names the parameter; ``marked``: as code or as an entry, not as a word of a sentence."""
     name = re.escape(word)
-    as_entry = rf"``\**{name}``|``{name}[ =(\[]|(?<![\w.])\**{name}(, ?\**\w+)* +[—–]|, \**{name} +[—–]|[(:;] *{name}[,)]|``[^`]*\b{name}\b[^`]*``"
-    if re.search(as_entry, text):
+    as_role = rf":(?:attr|meth):`[~.\w]*(?<!\w){name}`"
+    as_code, as_entry = rf"``[^`]*(?<!\w){name}(?!\w)[^`]*``", rf"(?<![\w.])\**{name}(, ?\**\w+)* +[—–]"
+    if re.search(f"{as_role}|{as_code}|{as_entry}", text):
         return True
     return not marked and word not in SHORT and len(word) > 1 and bool(re.search(rf"(?<!\w){name}(?!\w)", text))
 
@@ -198,10 +201,10 @@ def returns_an_array(definition):
     node = definition.node
     if not isinstance(node, ast.FunctionDef):
         return False
-    inner = {id(p) for n in ast.walk(node) if n is not node and isinstance(n, (ast.FunctionDef, ast.Lambda)) for p in ast.walk(n)}
+    within = [n for n in ast.walk(node) if n is not node and isinstance(n, (ast.FunctionDef, ast.Lambda))]
+    inner = {id(part) for n in within for part in ast.walk(n)}
     for part in ast.walk(node):
         if isinstance(part, ast.Return) and id(part) not in inner and isinstance(part.value, ast.Call):
-            call = ast.unparse(part.value.func)
-            if call.split(".")[0] in ("np", "torch") and call.split(".")[-1] in MADE:
+            if MADE.fullmatch(ast.unparse(part.value.func)):
                 return True
     return False

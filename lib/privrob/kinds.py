@@ -21,6 +21,8 @@ These names mean the same in every signature; a docstring comes back to one of t
 * ``form`` — which reading of a formula: ``"sound"`` (holds), ``"as_printed"``, ``"as_released"`` (the authors' code)
 * ``images`` — (n, channels, height, width);  ``labels`` — whole numbers from 0, (n,);  ``in_shape`` — one image's
 * ``rng`` — a numpy Generator;  ``generator`` — a torch one;  ``streams`` — :class:`Streams`;  ``seed`` — a root seed
+* ``data`` — what is protected: records, one a row, unless the docstring says otherwise
+* ``mechanism`` — anything with the four answers of :class:`Guarantee`; where it is run, ``release(data, *, rng)`` too
 * ``device``, ``dtype`` — as torch takes them
 * ``settings`` — the module's frozen dataclass of settings; of a cell (``…_cell``), a dict of its fields and of the data
 

@@ -86,7 +86,10 @@ class PoissonSampled:
         return pairs.compose([(self.pairs(neighbouring=neighbouring, sampling=sampling), 1)], delta=delta)
 
     def composed_epsilon(self, count, delta, *, neighbouring, sampling):
-        """The smallest ε of so many steps, where the mechanism has an accountant of its own for them."""
+        """The smallest ε of so many steps, where the mechanism has an accountant of its own for them.
+
+        Args: count — of steps.
+        """
         _directions(neighbouring, sampling)
         if not hasattr(self.mechanism, "sampled_epsilon"):
             raise NotAvailable(
