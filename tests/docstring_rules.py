@@ -204,7 +204,23 @@ def returns_an_array(definition):
     within = [n for n in ast.walk(node) if n is not node and isinstance(n, (ast.FunctionDef, ast.Lambda))]
     inner = {id(part) for n in within for part in ast.walk(n)}
     for part in ast.walk(node):
-        if isinstance(part, ast.Return) and id(part) not in inner and isinstance(part.value, ast.Call):
-            if MADE.fullmatch(ast.unparse(part.value.func)):
-                return True
+        made = isinstance(part, ast.Return) and isinstance(part.value, ast.Call)
+        if made and id(part) not in inner and MADE.fullmatch(ast.unparse(part.value.func)):
+            return True
     return False
+
+
+def unshaped(definition, index, vocabulary):
+    """Whether it takes or returns arrays, and nothing near says of what shape.
+
+    A module that names an array once for all its functions says its shape there; so do the words of ``kinds``.
+    """
+    arrays = array_parameters(definition)
+    if not arrays and not returns_an_array(definition):
+        return False
+    top = definition.around[-1]
+    near = [definition.own, *definition.around[:-1], *linked(definition, index)]
+    if any(names(a, top, marked=True) for a in arrays):
+        near.append(top)
+    known = arrays and set(arrays) <= vocabulary & {"images", "labels", "orders", "type1"}
+    return not known and not any(SHAPE.search(text) for text in near)

@@ -23,6 +23,8 @@ These names mean the same in every signature; a docstring comes back to one of t
 * ``rng`` — a numpy Generator;  ``generator`` — a torch one;  ``streams`` — :class:`Streams`;  ``seed`` — a root seed
 * ``data`` — what is protected: records, one a row, unless the docstring says otherwise
 * ``mechanism`` — anything with the four answers of :class:`Guarantee`; where it is run, ``release(data, *, rng)`` too
+* ``diameter`` D, ``box_side`` B — of the region that records are clipped to, a ball or a cube
+* ``heavy_tailed`` — whether records have bounded covariance only, in place of sub-Gaussian tails
 * ``device``, ``dtype`` — as torch takes them
 * ``settings`` — the module's frozen dataclass of settings; of a cell (``…_cell``), a dict of its fields and of the data
 

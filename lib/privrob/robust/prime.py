@@ -85,7 +85,10 @@ _PRESETS = {
 
 
 def settings_for(variant="ball", *, heavy_tailed=False, **changes):
-    """The settings of a variant, some of them changed by name."""
+    """The settings of a variant, some of them changed by name.
+
+    Args: variant — one of :data:`VARIANTS` but ``as_released``;  changes — fields of :class:`Settings`.
+    """
     if checks.choice("variant", variant, VARIANTS) == "as_released":
         raise ValueError(
             "variant='as_released' has an algorithm of its own; call privrob.robust.released.released_prime"
@@ -102,7 +105,10 @@ def settings_for(variant="ball", *, heavy_tailed=False, **changes):
 
 
 def printed_box_side(num_records, dimension, *, failure_prob, spread=1.0):
-    """B = 8σ√log(dn/ζ), the *width*. Paper: prime, Algorithm 5."""
+    """B = 8σ√log(dn/ζ), the *width*. Paper: prime, Algorithm 5.
+
+    Args: spread — σ.
+    """
     failure_prob = checks.probability("failure_prob", failure_prob, allow_zero=False)
     return 8 * spread * math.sqrt(math.log(dimension * num_records / failure_prob))
 

@@ -41,6 +41,8 @@ def clean_goodness(data, bad, *, corruption_rate):
     """A bound on R(S) that needs to know the adversary's records: the deviation of the s clean ones nearest to 0.
 
     Any S' bounds R(S) from above. Paper: prime, Lemmas H.4 and H.10 (whose S' it is).
+
+    Args: bad — marks the adversary's, (n,).
     """
     s = resilience.sizes(len(data), corruption_rate)[0]
     r = resilience.sizes(len(data), corruption_rate)[1]
