@@ -21,18 +21,20 @@ KEYS = ("ptr", "fdp", "dplearn", "stobatch", "prime")
 
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 SHORT = {"a", "at", "do", "in", "it", "of", "or", "is", "so", "to", "by", "as", "an"}  # words that say nothing if bare
-TUPLE = r"\((?:[\w…·*+−/ .-]+,)+[\w…·*+−/ .-]*\)"
-SHAPE = re.compile(rf"{TUPLE}|\bshapes?\b|entry by entry|\barrays? or numbers?\b|\bvector\b|\bmatrix\b|\bmatrices\b")
+SIZE = r"[\dA-Za-zβ…|#*][\w…·+−/*|# ]*"  # one number of a shape
+SHAPE = re.compile(
+    rf"\({SIZE},\)|\({SIZE}(, {SIZE})+\)(?!-DP)|\bshapes?\b|entry by entry"
+)
 SIDE = re.compile(
-    r"^ *Side: |\b(upper|lower|at most|at least|exact(ly)?|never (more|less|above|below|larger|smaller)|bounds?|least|"
-    r"smallest|largest|most|interval|claim(s|ed)?|certified|safe side|rounded (up|down)|infinite|NotAvailable)\b",
+    r"^ *Side: |\b(upper|lower|at most|at least|exact(ly)?|never (more|less|above|below|larger|smaller)|least|"
+    r"smallest|largest|Interval|claim(s|ed)?|certified|safe side|rounded (up|down)|NotAvailable)\b",
     re.I | re.M,
 )
 RELATION = re.compile(
     r"neighbour|replac|\badd(s|ed|ing)?\b|remov|sensitivit|relation|one record|\bpairs?\b|canar|two inputs|samples",
     re.I,
 )
-PRIVACY = re.compile(r"(^|_)(epsilon|delta|rdp|renyi|kl|tradeoff|gdp_mu|mu)(_of|_upper|_lower|_curve)?$")
+PRIVACY = re.compile(r"(^|_)(epsilon|delta|rdp|renyi|kl|tradeoff|mu)(_|$)")
 BOUND = re.compile(rf"{PRIVACY.pattern}|_(upper|lower)$")
 MADE = re.compile(
     r"(np|torch)\.(array|zeros|empty|full|ones|stack|cat|concatenate|where|cumsum|outer|sort|linspace|geomspace|arange|"
@@ -104,28 +106,28 @@ def files(library=LIBRARY):
 def read(texts):
     """All public definitions of these modules, {dotted name: source}, and an index of every docstring by its name."""
     trees = {module: ast.parse(text) for module, text in texts.items()}
-    classes = {n.name: n for t in trees.values() for n in ast.walk(t) if isinstance(n, ast.ClassDef)}
+    classes = Classes(trees)
     index = defaultdict(list)
     found = []
     for module, tree in trees.items():
         top = ast.get_docstring(tree) or ""
         index[module].append(top)
         found.append(Definition(module, "", tree))
-        _walk(found, index, classes, module, top, tree.body, None, "")
+        _walk(found, index, classes.of(module), module, top, tree.body, None, "")
     return found, index
 
 
-def _walk(found, index, classes, module, top, body, owner, prefix):
+def _walk(found, index, bases_of, module, top, body, owner, prefix):
     for node in body:
         if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             continue
         words = ast.get_docstring(node) or ""
         index[f"{module}.{prefix}{node.name}"].append(words)
         index[node.name].append(words)
-        family = [*_bases(owner, classes)] if owner else []
+        family = bases_of(owner) if owner else []
         same = [m for b in family for m in b.body if isinstance(m, ast.FunctionDef) and m.name == node.name]
         if isinstance(node, ast.ClassDef):
-            around = [ast.get_docstring(b) or "" for b in _bases(node, classes)]
+            around = [ast.get_docstring(b) or "" for b in bases_of(node)]
         else:
             around = [ast.get_docstring(b) or "" for b in ([owner] if owner else []) + family]
         if not node.name.startswith("_"):
@@ -136,19 +138,49 @@ def _walk(found, index, classes, module, top, body, owner, prefix):
             if isinstance(node, ast.ClassDef):
                 index[node.name] += [ast.get_docstring(m) or "" for m in node.body if _is_init(m)]
                 made.around += [ast.get_docstring(m) or "" for m in node.body if _is_init(m)]
-                _walk(found, index, classes, module, top, node.body, node, f"{prefix}{node.name}.")
+                _walk(found, index, bases_of, module, top, node.body, node, f"{prefix}{node.name}.")
 
 
 def _is_init(node):
     return isinstance(node, ast.FunctionDef) and node.name == "__init__"
 
 
-def _bases(node, classes, seen=()):
-    for base in node.bases:
-        name = ast.unparse(base).split(".")[-1].split("[")[0]
-        if name in classes and name not in seen:
-            yield classes[name]
-            yield from _bases(classes[name], classes, (*seen, name))
+class Classes:
+    """Where a module's names of classes lead: to its own, or to those that it imports."""
+
+    def __init__(self, trees):
+        self._own = {
+            module: {n.name: (n, module) for n in tree.body if isinstance(n, ast.ClassDef)}
+            for module, tree in trees.items()
+        }
+        self._imports = {module: dict(self._imported(tree)) for module, tree in trees.items()}
+
+    def of(self, module):
+        """The bases of a class of this module, theirs, and so on: a function of the class."""
+        return lambda node: [base for base, _ in self._bases(node, module)]
+
+    def _imported(self, tree):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("privrob"):
+                home = node.module.removeprefix("privrob").removeprefix(".")
+                for alias in node.names:
+                    yield alias.asname or alias.name, (home, alias.name)
+
+    def _find(self, module, name):
+        first, _, rest = name.partition(".")
+        if rest:  # a class of a module that was imported by name
+            home, inner = self._imports[module].get(first, ("", ""))
+            return self._own.get(f"{home}.{inner}".strip("."), {}).get(rest)
+        if first in self._own[module]:
+            return self._own[module][first]
+        home, inner = self._imports[module].get(first, ("", ""))
+        return self._find(home, inner) if home in self._own and (home, inner) != (module, name) else None
+
+    def _bases(self, node, module):
+        for base in node.bases:
+            if found := self._find(module, ast.unparse(base).partition("[")[0]):
+                yield found
+                yield from self._bases(*found)
 
 
 def linked(definition, index):

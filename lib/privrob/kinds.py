@@ -26,6 +26,8 @@ These names mean the same in every signature; a docstring comes back to one of t
 * ``diameter`` D, ``box_side`` B — of the region that records are clipped to, a ball or a cube
 * ``heavy_tailed`` — whether records have bounded covariance only, in place of sub-Gaussian tails
 * ``device``, ``dtype`` — as torch takes them
+* ``path`` — of a file or folder;  ``scratch`` — a folder that a cell may write in, or None
+* ``dataset`` — a data set's name, as :func:`privrob.learn.datasets.load` takes it
 * ``settings`` — the module's frozen dataclass of settings; of a cell (``…_cell``), a dict of its fields and of the data
 
 Source: ours: one word for what the documents call by several, and several for what they call by one.

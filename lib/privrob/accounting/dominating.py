@@ -114,7 +114,7 @@ class Pair:
     def discretised(self, tail, atoms=_ATOMS):
         """(dominating, dominated): the dots connected between so many losses, and outputs merged between them.
 
-        Args: tail — mass that either end may leave out;  atoms — losses kept.
+        Args: tail — mass beyond either end of them;  atoms — losses kept.
         """
         low, high = -self.reversed().loss_range(tail)[1], self.loss_range(tail)[1]
         edges = np.linspace(low, high, atoms) if low < high else np.array([low])

@@ -141,7 +141,10 @@ class Budget:
 
     @property
     def honest_epsilon_shared(self):
-        """Infinite: with one noise vector for all, differences of perturbed records carry no noise."""
+        """Infinite: with one noise vector for all, differences of perturbed records carry no noise.
+
+        Side: exact.
+        """
         return math.inf
 
     @property

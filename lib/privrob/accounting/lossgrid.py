@@ -117,8 +117,8 @@ class Moments:
               \max_{x > 0} (1 - e^{-x}) e^{-\lambda x}, \quad
               \max = \lambda^\lambda / (1 + \lambda)^{1 + \lambda}
 
-    Args: steps — a list of (:class:`Step`, count);  points — most points at which a step is kept: it is coarsened to
-        that.
+    Args: steps — a list of (:class:`Step`, count);  points — most losses of a step: beyond,
+        neighbours are taken together.
     """
 
     def __init__(self, steps, points=2**15):
@@ -143,6 +143,7 @@ class Moments:
     def log_delta(self, order, above_mean):
         """The bound on log δ so far above the mean.
 
+        Side: upper.
         Args: order — λ;  above_mean — ε less the mean, in nats.
         """
         gain = -order * math.log1p(1 / order) - math.log1p(order)
@@ -160,7 +161,10 @@ class Moments:
         return self._best(lambda order: self.log_delta(order, gap), math.log(gap) - 2 * math.log(self.deviation))
 
     def epsilon_upper(self, delta):
-        """A bound on ε at δ, infinite losses apart, that needs no FFT."""
+        """A bound on ε at δ, infinite losses apart, that needs no FFT.
+
+        Side: upper.
+        """
         order = self.order_for_delta(delta)
         bound = self.mean + (self.log_delta(order, 0.0) - math.log(delta)) / order
         return max(0.0, float(bound + 1e-9 * abs(bound) + 1e-14 * self.num_steps))

@@ -1,4 +1,7 @@
-"""One federated training as a cell of a sweep: data, pixels pooled or features, and settings in, rows out."""
+"""One federated training as a cell of a sweep: data, pixels pooled or features, and settings in, rows out.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def _prepared(settings):
 
 
 def pooled(images, size):
-    """Images averaged over squares of so many pixels: each from its own record alone, so that it costs no privacy."""
+    """Images averaged over squares of ``size`` × ``size`` pixels: each from its own record alone, so that it costs no
+    privacy.
+    """
     return functional.avg_pool2d(images, size) if size > 1 else images
 
 

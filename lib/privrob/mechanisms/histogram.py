@@ -49,6 +49,7 @@ class Lost:
     def rdp(self, orders, *, neighbouring, sampling):
         """Infinite at every order, unless nothing is lost.
 
+        Side: exact.
         Args: orders — each > 1, shape (k,).
         """
         self._check(neighbouring, sampling)
@@ -69,7 +70,10 @@ class Lost:
         return np.maximum(0.0, 1 - self.prob - checks.array("type1", type1))[()]
 
     def epsilon(self, delta, *, neighbouring, sampling):
-        """0 from δ = prob on, infinite below."""
+        """0 from δ = prob on, infinite below.
+
+        Side: exact.
+        """
         self._check(neighbouring, sampling)
         delta = checks.probability("delta", delta, allow_one=False)
         return Interval.exact(0.0 if delta >= self.prob else math.inf)
@@ -207,7 +211,10 @@ class StableHistogram:
         return ledger
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Infinite, as some mass is lost."""
+        """Infinite, as some mass is lost.
+
+        Side: exact.
+        """
         return self._ledger(neighbouring, sampling).rdp(orders)
 
     def pairs(self, *, neighbouring, sampling):

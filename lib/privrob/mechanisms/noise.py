@@ -64,7 +64,10 @@ class Laplace:
 
     @property
     def pure_epsilon(self):
-        """Δ/b: 0 without sensitivity, infinite without noise."""
+        """Δ/b: 0 without sensitivity, infinite without noise.
+
+        Side: exact for data sets that differ by the whole sensitivity.
+        """
         if self.l1_sensitivity == 0:
             return 0.0
         return self.l1_sensitivity / self.laplace_scale if self.laplace_scale else math.inf
@@ -184,7 +187,10 @@ class Gaussian:
 
     @property
     def gdp_mu(self):
-        """Δ/σ: 0 without sensitivity, infinite without noise."""
+        """Δ/σ: 0 without sensitivity, infinite without noise.
+
+        Side: exact for data sets that differ by the whole sensitivity.
+        """
         if self.l2_sensitivity == 0:
             return 0.0
         return self.l2_sensitivity / self.noise_std if self.noise_std else math.inf

@@ -96,6 +96,8 @@ def epsilon_after(mechanism, num_rounds, *, delta):
     """ε of T rounds at δ. Exact where the sum of the outputs tells all (binomial: MT trials; ternary), else composed by
     privacy-loss distributions, between certified ends.
 
+    One user's number is replaced by any other.
+
     Paper: fdp, Remark 13, without an approximation.
     """
     rounds = checks.integer("num_rounds", num_rounds, low=1)

@@ -212,7 +212,8 @@ def hidden_sensitivity(weights, *, positions=1, form="sound"):
     Paper: stobatch, Section 3.4: "Δ_r^h = β‖θ₁‖_∞ where ‖θ₁‖_∞ is the maximum 1-norm of θ₁'s rows".
     Printed: β times the largest 1-norm, of one feature map's neurons.   Used: every map is fed on, so all are counted;
         the norm is that of the weights *into* one neuron (rows of θ₁ᵀ).
-    Args: weights — (neurons or feature maps, ...), the weights into each;  positions — of a feature map, 1 if dense;
+    Args: weights — shape (neurons or feature maps, …), the weights into each;  positions — of a feature map, 1 if
+        dense;
         form — ``sound`` or ``as_printed`` (β = the positions of a map; for a dense layer, all neurons).
     """
     weights = np.abs(checks.array("weights", weights))

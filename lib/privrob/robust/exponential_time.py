@@ -114,8 +114,7 @@ def exponential_time_mean(
 
     Paper: prime, Algorithm 2 (both branches), Theorems 7 and 8.
     Args: data — (n, d);  form — ``sound`` or ``as_printed``;  constant — c_ζ of the heavy-tailed branch;  spacing — of
-        the candidates,
-        α if None;  location — x̄ if public;  half_width — r of the region, √d B/2 as printed if None;
+        the candidates, α if None;  location — x̄ if public;  half_width — r of the region, √d B/2 as printed if None;
         known_goodness — a bound on R(S) from elsewhere, in place of the enumeration (for study, and then not private:
         nothing says how it moves with a record).
     """

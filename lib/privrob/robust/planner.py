@@ -88,6 +88,7 @@ def least_epsilon_of_range(*, top_share, num_records, dimension, corruption_rate
     """The ε from which the fullest bin of a coordinate is above the range query's cut-off, its noise apart.
 
     Paper: prime, Figure 1, right (the "threshold around ε = 0.05").
+    Side: of no guarantee: below this ε the query fails.
     Args: top_share — of the records, in the fullest bin;  variant — as for :func:`plan`.
     Returns: ε to 1e-6 of it, from above; infinite where 1e6 isn't enough.
     """

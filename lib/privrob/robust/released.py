@@ -73,6 +73,7 @@ def least_epsilon_of_released_range(*, top_share, num_records, dimension, delta)
     """The ε from which a bin with this share of the records is above the script's cut-off, its noise apart: below it,
     x̄ is −2R + 0.1 on every coordinate.
 
+    Side: of no guarantee: below this ε the query fails.
     Args: top_share — of the records, in the fullest bin.
     """
     d, share = dimension, top_share - 1 / num_records

@@ -2,4 +2,6 @@
 
 All share StoBatch's networks without batch norm, which mixes the examples of a batch (:mod:`.plain`), one training loop
 (:mod:`.training`), and the five methods of a deployed model (:mod:`.deployed`); :mod:`.cells` runs any of them.
+
+Source: the modules name theirs.
 """

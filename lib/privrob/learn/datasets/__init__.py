@@ -11,6 +11,8 @@ Images are always uint8 (n, channels, height, width), labels always int64 (n,): 
 The places, in this order: the folder named by ``PRIVROB_DATA``, the user's cache (``PRIVROB_CACHE``), an installed
 package that ships the data, the official download (not with ``offline=True`` or ``PRIVROB_OFFLINE=1``). Every byte is
 checked against ``data/manifest.toml`` before it is used.
+
+Source: ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Anyone's own images: ``folder:<path below PRIVROB_DATA>``, holding ``<split>/<class>/*.png|jpg``, zipped or not."""
+"""Anyone's own images: ``folder:<path below PRIVROB_DATA>``, holding ``<split>/<class>/*.png|jpg``, zipped or not.
+
+``request`` is a :class:`privrob.learn.datasets.request.Request` for a folder.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 

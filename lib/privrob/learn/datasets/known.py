@@ -1,4 +1,11 @@
-"""Sets of the manifest: the first form on this machine, else the official download, else (if allowed) its stand-in."""
+"""Sets of the manifest: the first form on this machine, else the official download, else (if allowed) its stand-in.
+
+``request`` is a :class:`privrob.learn.datasets.request.Request`, ``table`` the manifest's, ``found`` a
+:class:`privrob.learn.datasets.sources.Found`; ``allow_stand_in`` and ``offline`` are those of ``load``, and ``say``
+gets one line for each thing tried.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +25,10 @@ def _beyond(request, spec):
 
 
 def found_forms(request, table, *, places=None):
-    """Every form of the set on this machine, best first; names are looked at, contents are not."""
+    """Every form of the set on this machine, best first; names are looked at, contents are not.
+
+    Args: places — where to look, None: the folder of PRIVROB_DATA, the cache, installed packages.
+    """
     spec = table[request.name]
     return sources.candidates(
         request.name,

@@ -8,6 +8,8 @@ refuses noise. What follows a release, and what is chosen from earlier ones, is 
 The sum before the noise is handed to :meth:`_add_noise` together with its standard deviation, in every release; so one
 test holds for all: two batches that differ in one record differ by at most 1/σ in units of the noise (with
 Propose-Test-Release, wherever the margin says so).
+
+Source: the modules name theirs.
 """
 
 from __future__ import annotations
