@@ -12,19 +12,18 @@ import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parents[1] / "lib" / "privrob"
 ROOMS = ("accounting", "mechanisms", "robust", "learn")
+OTHERS = ("numpy", "torch", "fractions", "decimal", "hashlib", "pathlib")  # other documentation
 KEYS = ("ptr", "fdp", "dplearn", "stobatch", "prime")
 
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 SHORT = {"a", "at", "do", "in", "it", "of", "or", "is", "so", "to", "by", "as", "an"}  # words that say nothing if bare
 SIZE = r"[\dA-Za-zβ…|#*][\w…·+−/*|# ]*"  # one number of a shape
-SHAPE = re.compile(
-    rf"\({SIZE},\)|\({SIZE}(, {SIZE})+\)(?!-DP)|\bshapes?\b|entry by entry"
-)
+SHAPE = re.compile(rf"\({SIZE},\)|\({SIZE}(, {SIZE})+\)(?!-DP)|\bshapes?\b|entry by entry")
 SIDE = re.compile(
     r"^ *Side: |\b(upper|lower|at most|at least|exact(ly)?|never (more|less|above|below|larger|smaller)|least|"
     r"smallest|largest|Interval|claim(s|ed)?|certified|safe side|rounded (up|down)|NotAvailable)\b",
@@ -88,9 +87,12 @@ def _named_tuple(node):
 
 def vocabulary(texts):
     """The names that ``kinds`` explains once for all: those in front of a dash in its list."""
-    entries = re.findall(r"^\* (.+?)$", ast.get_docstring(ast.parse(texts["kinds"])), re.M)
+    entries = re.findall(r"^\* (.+?)$", ast.get_docstring(parse(texts["kinds"])), re.M)
     heads = [part.partition(" — ")[0] for e in entries for part in e.split(";  ")]
     return {name for head in heads for name in re.findall(r"``(\w+)``", head)}
+
+
+parse = lru_cache(maxsize=None)(ast.parse)  # nobody changes a tree here
 
 
 def files(library=LIBRARY):
@@ -105,7 +107,7 @@ def files(library=LIBRARY):
 
 def read(texts):
     """All public definitions of these modules, {dotted name: source}, and an index of every docstring by its name."""
-    trees = {module: ast.parse(text) for module, text in texts.items()}
+    trees = {module: parse(text) for module, text in texts.items()}
     classes = Classes(trees)
     index = defaultdict(list)
     found = []
@@ -187,8 +189,7 @@ def linked(definition, index):
     """The docstrings that its roles lead to."""
     out = []
     for target in ROLE.findall("\n".join([definition.own, *definition.around])):
-        short = target.removeprefix("privrob.")
-        out += index.get(short) or index.get(short.split(".")[-1]) or []
+        out += index.get(target.removeprefix("privrob.")) or index.get(target.rpartition(".")[2]) or []
     return out
 
 
@@ -256,3 +257,82 @@ def unshaped(definition, index, vocabulary):
         near.append(top)
     known = arrays and set(arrays) <= vocabulary & {"images", "labels", "orders", "type1"}
     return not known and not any(SHAPE.search(text) for text in near)
+
+
+def sideless(definition):
+    """Whether its name says that it gives a bound or a guarantee, and its words not on which side it lies."""
+    called = definition.name.rpartition(".")[2]
+    return (
+        isinstance(definition.node, ast.FunctionDef) and bool(BOUND.search(called)) and not SIDE.search(definition.own)
+    )
+
+
+def relationless(definition, index):
+    """Whether it gives a guarantee without being told of which neighbours, and nothing near says it either."""
+    called = definition.name.rpartition(".")[2]
+    if not isinstance(definition.node, ast.FunctionDef) or not PRIVACY.search(called):
+        return False
+    near = [definition.own, *definition.around, *linked(definition, index)]
+    return "neighbouring" not in definition.parameters and not any(RELATION.search(text) for text in near)
+
+
+@cache
+def docstrings(text):
+    """All docstrings of a module, those of private names too."""
+    named = [n for n in ast.walk(parse(text)) if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef))]
+    return [words for words in map(ast.get_docstring, named) if words]
+
+
+def sources_of(text):
+    """What a module says it comes from: the texts after ``Paper:`` and ``Source:`` in all its docstrings."""
+    found = []
+    for words in docstrings(text):
+        found += re.findall(r"(?:^|[.] +|  )(Paper|Source): (\S.*)", words, re.M)
+    return found
+
+
+def objects(texts):
+    """{module: names that a role may lead to}: functions, classes, methods, fields and constants of the top."""
+    found = {}
+    for module, text in texts.items():
+        names_ = found[module] = set()
+        for node in parse(text).body:
+            names_.update(_bound(node))
+            if isinstance(node, ast.ClassDef):
+                inner = {n for part in ast.walk(node) if part is not node for n in _bound(part)}
+                inner |= {
+                    n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "self"
+                }
+                names_.update(f"{node.name}.{n}" for n in inner)
+    return found
+
+
+def _bound(node):
+    """The names that a statement binds."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [t.id for t in targets if isinstance(t, ast.Name)]
+
+
+def dead_roles(texts, elsewhere=()):
+    """(module, role's target) of every role that leads to nothing: the reference would show a name without a link.
+
+    A full path leads to that object, a name to one of its own module, a name after a dot to the only one of that name.
+    """
+    known, dead = objects(texts), []
+    every = [f"{module}.{name}" for module, names_ in known.items() for name in names_] + list(known)
+    for module, text in texts.items():
+        for words in docstrings(text):
+            for target in ROLE.findall(words):
+                if target.startswith("."):
+                    ends = [name for name in every if f".{name}".endswith(target)]
+                    good = len(ends) == 1
+                elif target.startswith("privrob."):
+                    good = target.removeprefix("privrob.") in every or target.startswith(elsewhere)
+                else:
+                    own = any(n == target or n.endswith(f".{target}") for n in known[module])
+                    good = own or target.partition(".")[0] in OTHERS
+                if not good:
+                    dead.append((module, target))
+    return dead

@@ -81,7 +81,7 @@ class Counted:
         return max(0.0, math.log(rest) - float(self.log_q[i])) if rest > 0 else 0.0
 
     def delta(self, epsilon, infinite):
-        """δ at ε as an :class:`Interval`. Args: infinite — mass at infinity."""
+        """δ at ε as an :class:`.Interval`. Args: infinite — mass at infinity."""
         value, _ = self._read_delta(epsilon, infinite)
         most, above = self._read_delta(epsilon - self.rounding, infinite)
         least, _ = self._read_delta(epsilon + self.rounding, infinite)
@@ -89,7 +89,7 @@ class Counted:
         return Interval(min(value, max(0.0, least - spare)), value, min(1.0, max(value, most + spare)))
 
     def epsilon(self, delta, infinite):
-        """ε at δ as an :class:`Interval`: both ends are moved outwards until their own δ says so.
+        """ε at δ as an :class:`.Interval`: both ends are moved outwards until their own δ says so.
 
         Args: delta — in [0, 1);  infinite — the probability of an infinite loss under P.
         """

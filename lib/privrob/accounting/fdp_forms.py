@@ -92,8 +92,8 @@ def theorem_2(type1, *, num_trials, success_prob, max_value):
 
     Paper: fdp, Theorem 2 (9)–(11); Remark 4; Figure 2.
     Printed: f is a trade-off function; p = 1/2 maximises both β; some (ε, δ) exist as long as M > l.   Used: the
-    pointwise bound (its hull is :func:`tradeoff_least.minimum`); p = 1/2 makes both equal and maximises neither; M = l
-    works too.
+    pointwise bound (its hull is :func:`~privrob.accounting.tradeoff_least.minimum`); p = 1/2 makes both equal and
+    maximises neither; M = l works too.
     Returns: 0 everywhere for l > M.
     """
     alpha = type1_errors(type1)

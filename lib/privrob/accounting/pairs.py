@@ -48,11 +48,11 @@ def compose(entries, *, delta, tolerance=1e-3, points=_POINTS):
     """ε of a composition of mechanisms at δ: the larger of its directions.
 
     Paper: dplearn, How to compose privacy bound for multiple iterations? (as exact as float64 allows).
-    Args: entries — list of (pair, count): ``pair`` a :class:`Pair`, or one for each direction;
+    Args: entries — list of (pair, count): ``pair`` a :class:`.Pair`, or one for each direction;
         delta — in [0, 1), at least 1e-200 unless the answer is a closed form;
         tolerance — width at which refinement stops: absolute for ε from 1 to 1000, relative below, and relative to
         ε/1000 above;  points — most points of a grid: bounds the time (2²²: some seconds) and the width.
-    Returns: :class:`Interval`, ``upper`` is the guarantee; infinity where so much mass has an infinite loss.
+    Returns: :class:`.Interval`, ``upper`` is the guarantee; infinity where so much mass has an infinite loss.
     """
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
     tolerance = checks.positive("tolerance", tolerance)
@@ -65,7 +65,7 @@ def delta(entries, *, epsilon, tolerance=1e-3, points=_POINTS):
 
     Args: epsilon — at least 0, infinity allowed;  tolerance — relative width at which refinement stops;  the others
         as in :func:`compose`.
-    Returns: :class:`Interval`, ``upper`` is the guarantee (1e-200 at least, where it rests on a grid).
+    Returns: :class:`.Interval`, ``upper`` is the guarantee (1e-200 at least, where it rests on a grid).
     """
     epsilon = checks.nonnegative("epsilon", epsilon)
     tolerance = checks.positive("tolerance", tolerance)

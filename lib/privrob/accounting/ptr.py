@@ -297,7 +297,7 @@ def _profile(epsilon, settings, case):
 
 
 def epsilon(delta_target, *, settings, sample_rate, neighbouring, case="both"):
-    """The smallest ε of one step at a δ, as an :class:`Interval` some 1e-9 wide.
+    """The smallest ε of one step at a δ, as an :class:`.Interval` some 1e-9 wide.
 
     Args: delta_target — in [0, 1); at 0 the answer is infinite unless nothing is sampled;  the others as in
         :func:`renyi`.
@@ -338,7 +338,7 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
     Paper: ptr, Figures 3 and 5 (tight).
     Args: num_steps — T, at least 0;  delta — in [1e-200, 1);  settings, sample_rate, neighbouring — as in
         :func:`renyi`;  points — most points of a grid.
-    Returns: :class:`Interval`, ``upper`` is the guarantee.
+    Returns: :class:`.Interval`, ``upper`` is the guarantee.
     """
     num_steps, q = checks.integer("num_steps", num_steps, low=0), _rate(sample_rate)
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)

@@ -63,7 +63,7 @@ def _more_orders():
 
 
 def spender(accountant, *, settings, sample_rate, delta, neighbouring, tolerance=1e-4):
-    """A function of a number of steps that gives the :class:`Interval` of ε by one accountant.
+    """A function of a number of steps that gives the :class:`.Interval` of ε by one accountant.
 
     ``pld`` (tight), ``rdp`` (exact curve, :func:`privrob.accounting.ptr.renyi`), ``hybrid``, and as the document does
     it: ``theorem_4_4`` (within its conditions: infinite outside them), ``black_box`` and ``direct``.

@@ -26,7 +26,7 @@ def pointwise(curves, type1):
 
 
 def minimum(curves):
-    """The convex hull of the smallest of several trade-off functions, as a :class:`Tradeoff`.
+    """The convex hull of the smallest of several trade-off functions, as a :class:`.Tradeoff`.
 
     Paper: fdp, Theorems 2, 3 and 9.
     Printed: f = min{β⁺, β⁻} is a trade-off function.   Used: its hull, where it isn't convex: M = 6, p = 0.3, l = 2

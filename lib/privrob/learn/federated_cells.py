@@ -44,9 +44,9 @@ def train_cell(settings, *, streams):
     Args: settings — a dict: ``dataset`` (a name for :func:`privrob.learn.datasets.load`) and of its arguments
         ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``;  ``pool`` — of :func:`pooled`;  ``features``,
         ``feature_options`` — of :mod:`privrob.learn.features`;  ``seed``, ``name`` — tell cells apart;  the rest as in
-        :class:`FederatedSettings`.
-    Returns: the rows of :func:`train` without ``seconds`` (a sweep keeps its own, and rows are compared), each with
-        ``data``, ``dimension`` and ``records_per_user``.
+        :class:`.FederatedSettings`.
+    Returns: the rows of :func:`~privrob.learn.federated.train` without ``seconds`` (a sweep keeps its own, and rows are
+        compared), each with ``data``, ``dimension`` and ``records_per_user``.
     """
     own = _checked(settings)
     data, tensors = _prepared(settings)

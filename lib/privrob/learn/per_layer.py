@@ -1,4 +1,5 @@
-"""The per-example gradients of one layer: their squares, sums and rows, each by the cheapest way. For :mod:`.clip`.
+"""The per-example gradients of one layer: their squares, sums and rows, each by the cheapest way. For
+:mod:`~privrob.learn.clip`.
 
 Source: Goodfellow 2015 (norms of linear layers); else ours.
 """

@@ -5,8 +5,9 @@ Every attack is a fixed event on what one adversary sees. It is counted under a 
 what the document claims for the same thing and the exact ε, so that no number is read without the other two.
 
 :data:`ABOUT` says, attack by attack, what is seen, which item claims what of it, whether that is the item's own
-adversary, and what was not attacked. :func:`audit_cell` measures one of them, as a cell of a sweep; the attacks are in
-:mod:`privrob.learn.stobatch_audit_inputs`, ``_labels``, ``_repairs`` and, on final models, ``_model``.
+adversary, and what was not attacked. :func:`~privrob.learn.stobatch_audit_cells.audit_cell` measures one of them, as a
+cell of a sweep; the attacks are in :mod:`privrob.learn.stobatch_audit_inputs`, ``_labels``, ``_repairs`` and, on final
+models, ``_model``.
 
 Paper: stobatch, Lemmas 2–4, Theorems 1, 3, 4, Section 3.2, Appendices F, G, I, J.
 """

@@ -28,7 +28,7 @@ class Attack:
     """What an attack measured, beside what is exact. All of it holds, except with twice ``failure_prob``.
 
     Fields: mechanism — the attacked one; own — the exact curve of the two attacked inputs;  forward, backward —
-    :class:`measured.Errors` against it
+    :class:`.Errors` against it
     and its inverse;  epsilon, epsilon_lower — at ``delta``, claimed and proven;  distance, distance_lower — δ at ε = 0,
     claimed and proven.
     """

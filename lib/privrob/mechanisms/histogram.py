@@ -117,7 +117,7 @@ class StableHistogram:
     Paper: prime, Lemma D.1 (Karwa and Vadhan 2018, Lemma 2.3).
     Printed: "we only need to add noise to those bins that are occupied", without a cut-off.   Used: the cut-off;
         without it (``cutoff=-inf``) no δ below 1/n holds, see the module's head.
-    Args: noise — :class:`Laplace` or :class:`Gaussian` of sensitivity 1 (a count), in counts;  cutoff — in counts;
+    Args: noise — :class:`.Laplace` or :class:`.Gaussian` of sensitivity 1 (a count), in counts;  cutoff — in counts;
         width, origin — of the bins, in the data's units.
     """
 

@@ -39,7 +39,7 @@ class ProposeTestRelease:
     Paper: ptr, Algorithm 1 and Remark 4.1.
     Printed: σ₁ > σ₂.   Used: σ₁ ≥ σ₂; equal noise is a case to compare with.
     Assumes: adding or removing one record, for the sensitivities and the margin alike.
-    Args: target — f₁ (a :class:`Statistic`);  robust — f₂ (a :class:`RobustStatistic`), with answers of f₁'s shape;
+    Args: target — f₁ (a :class:`.Statistic`);  robust — f₂ (a :class:`.RobustStatistic`), with answers of f₁'s shape;
         sensitivity_bound — τ > 0, in f₂'s units;  noise_std — σ₁, in f₁'s units, infinite to refuse;
         robust_noise_std — σ₂, in f₂'s units;  laplace_scale — b, in records (Δ has sensitivity 1);
         test_failure — δ₀ in (0, 1/2);  noise — law of the release's noise, "gaussian" or "laplace" (coordinates by

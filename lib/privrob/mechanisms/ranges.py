@@ -35,7 +35,7 @@ class PrivateRange:
     Paper: prime, Algorithm 5.
     Printed: x̄_j = 2σ·argmax, the left edge of the bin, at most 4σ from the mean ("choose the bin from k − 1, k, k + 1",
         then \|x̄ − μ\| ≤ 4σ); Section 2.2 says "the center of the largest bin"; no cut-off.
-    Used: the middle, at most 3σ away; the cut-off of :class:`StableHistogram`. ``centre="refined"`` takes the mean of
+    Used: the middle, at most 3σ away; the cut-off of :class:`.StableHistogram`. ``centre="refined"`` takes the mean of
         the bins that show within one of the fullest, by their noisy counts: nothing is asked of the data for it.
         On N(μ, 1) it is within 0.25σ, corruption apart.
     Args: histogram — of one coordinate;  centre — one of :data:`CENTRES`.

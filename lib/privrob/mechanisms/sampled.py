@@ -32,7 +32,7 @@ class PoissonSampled:
 
     Paper: dplearn, Amplification by Sub-sampling.
     Assumes: a record's contribution to the sum is within the mechanism's sensitivity, and 0 when it isn't drawn.
-    Args: mechanism — answers without sampling, such as :class:`Gaussian`;  sample_rate — q in [0, 1].
+    Args: mechanism — answers without sampling, such as :class:`.Gaussian`;  sample_rate — q in [0, 1].
     """
 
     mechanism: Guarantee

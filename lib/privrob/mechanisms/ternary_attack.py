@@ -4,7 +4,7 @@ Coordinates are independent given the gradient, so that the privacy loss of an o
 and Pearson its thresholds are the best attacks; :func:`privrob.accounting.audit.two_samples` turns them into a lower
 bound on ε with a stated probability of being wrong.
 
-``vector``, ``gradient`` and ``neighbour`` have shape (d,); ``mechanism`` is a :class:`TernGrad`, or any ternary
+``vector``, ``gradient`` and ``neighbour`` have shape (d,); ``mechanism`` is a :class:`.TernGrad`, or any ternary
 compressor of single numbers.
 """
 
@@ -50,7 +50,7 @@ def _scales(mechanism, *vectors):
 def pair(mechanism, gradient, neighbour):
     """The two output distributions, exactly, as a :class:`privrob.accounting.dominating.Pair`.
 
-    Args: mechanism — a :class:`TernGrad`, or any ternary compressor of single numbers.
+    Args: mechanism — a :class:`.TernGrad`, or any ternary compressor of single numbers.
     """
     scales = _scales(mechanism, gradient, neighbour)
     if scales[0] != scales[1]:

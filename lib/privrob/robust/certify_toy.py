@@ -237,7 +237,7 @@ class Mean:
         """Largest radius certified from exact expectations; the true one is ``mean``, where the label changes.
 
         Args: mean, place — as for :meth:`scores`;  kind, release — see :mod:`privrob.robust.certify`; epsilon_cap —
-            largest ε_r that a number of draws can show (:func:`certify.cap`).
+            largest ε_r that a number of draws can show (:func:`~privrob.robust.certify.cap`).
         """
         scores = self.scores(mean, place=place)
         epsilon = np.minimum(certify.largest_epsilon(scores[..., 0], scores[..., 1]), epsilon_cap)
@@ -279,7 +279,8 @@ def issue_prob(score, *, num_draws, attack_radius, layers, kind, release=None, f
 
 
 def failure_prob_of_bounds(score, *, num_draws, bound, failure_prob, split="joint"):
-    """Exact probability that :func:`certify.class_bounds` of two-class 0/1 scores is wrong, summed over all counts.
+    """Exact probability that :func:`~privrob.robust.certify.class_bounds` of two-class 0/1 scores is wrong, summed over
+    all counts.
 
     Args: score — E f of class 0;  num_draws — at most 3000;  bound, split — as for the bounds.
     """

@@ -93,7 +93,7 @@ def range_cell(settings, *, streams):
     """Repeated ranges of Algorithm 5, N(μ, I) with a share of the records put into one bin: a row each.
 
     Settings: num_records, dimension, corruption_rate, epsilon, delta, failure_prob, num_runs;  mean — of each
-    coordinate;  bin — where the adversary's records lie, in bins from the mean's;  centre — of :class:`PrivateRange`.
+    coordinate;  bin — where the adversary's records lie, in bins from the mean's;  centre — of :class:`.PrivateRange`.
     Returns: rows with off (largest distance of x̄ from the mean on a coordinate) and whether all clean records lie in
     the cube of half width B (``in_wide``) and B/2 (``in_half``).
     """

@@ -28,7 +28,7 @@ class Plan:
     matrix_noise — spectral norm of the noise of Σ;  visible_norm — the λ from which a filter sees something;
     error_filtered, error_unfiltered — against the worst adversary of each, a rule of thumb;  needed_records — the
     least n at which the range shows and the matrix's noise is below the limit, so that a filter sees all it should;
-    None where there is none below 1e13;  noise — the :class:`NoisePlan`.
+    None where there is none below 1e13;  noise — the :class:`.NoisePlan`.
     """
 
     num_records: int

@@ -18,7 +18,9 @@ ESTIMATORS = ("mean", "filter", "DP mean", "truncation", "PRIME-HT", "printed, v
 
 
 def _draw(settings, rng):
-    """(records, bad): Normal ones of :mod:`corruption`, or of :mod:`heavy_tails` where ``tail`` says so."""
+    """(records, bad): Normal ones of :mod:`~privrob.robust.corruption`, or of :mod:`~privrob.robust.heavy_tails` where
+    ``tail`` says so.
+    """
     how = {"corruption_rate": settings["corruption_rate"], "adversary": settings["adversary"], "rng": rng}
     size = settings["num_records"], settings["dimension"]
     if settings.get("tail"):

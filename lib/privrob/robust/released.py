@@ -121,7 +121,8 @@ def released_prime(
     Paper: prime, Figures 1 and 2 (the numbers of its left panel are the script's, not the algorithm's).
     Args: exponential — ``elementwise``, or ``matrix`` to see what that one word changes: nothing is filtered any more;
         stop_constant — C.
-    Returns: :class:`Outcome`; ``exhausted``, with the last set's mean, where the script fails on an unset variable.
+    Returns: :class:`~privrob.robust.filtering.Outcome`; ``exhausted``, with the last set's mean, where the script fails
+        on an unset variable.
     """
     data = np.asarray(data)
     n, d, rate = check_data(data, corruption_rate)

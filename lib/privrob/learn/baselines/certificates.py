@@ -48,7 +48,7 @@ class Certified(Noisy):
     * ``as_printed`` — stretch 1 and the printed scale taken for granted, and the l2 or l1 radius compared with an l∞
       attack as it is: nothing in the document converts it.
 
-    Args: network, noise, more — of :class:`Noisy`;  printed_scale — the noise scale that ``as_printed`` believes in
+    Args: network, noise, more — of :class:`.Noisy`;  printed_scale — the noise scale that ``as_printed`` believes in
         (None: what is drawn).
     """
 
@@ -63,8 +63,8 @@ class Certified(Noisy):
     def certify(self, scores, *, failure_prob=0.05, bound="clopper_pearson"):
         """Bounds of the class scores, and every certificate's radii.
 
-        Args: scores — of :meth:`draws`;  failure_prob, bound — of :func:`privrob.robust.certify.class_bounds`: each
-        example's answer fails with probability at most ``failure_prob``.
+        Args: scores — of :meth:`.Noisy.draws`;  failure_prob, bound — of :func:`privrob.robust.certify.class_bounds`:
+            each example's answer fails with probability at most ``failure_prob``.
         Returns: :class:`privrob.robust.certify.ClassBounds`, {name: radii (n,)}.
         """
         found = robustness.class_bounds(scores.transpose(1, 0, 2), bound=bound, failure_prob=failure_prob)

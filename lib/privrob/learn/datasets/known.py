@@ -114,7 +114,7 @@ def _is_writable(folder):
 def read_download(request, table, say):
     """The official download, into the cache (or, where that cannot be written, for this run only), then read.
 
-    Raises: DataUnavailable, DataCorrupt — see :func:`download.download`.
+    Raises: DataUnavailable, DataCorrupt — see :func:`~privrob.learn.datasets.download.download`.
     """
     spec = table[request.name]
     enough = _beyond(request, spec) or 0
@@ -145,7 +145,7 @@ def read_download(request, table, say):
 def load_known(request, table, *, allow_stand_in, offline, say=notice):
     """A set of the manifest, the real one if at all possible.
 
-    Returns: (:class:`sources.Loaded`, the name of the set that it is).
+    Returns: (:class:`.Loaded`, the name of the set that it is).
     Raises: DataCorrupt — a file that is here is wrong; DataUnavailable — nothing is here, with every way to get it.
     """
     tried = "no network is allowed"

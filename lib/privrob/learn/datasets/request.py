@@ -21,7 +21,7 @@ _FOLDER_ONLY = ("image_size", "channels")
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of :func:`load`, checked.
+    """The arguments of :func:`privrob.learn.datasets.load`, checked.
 
     ``name``, ``split``, ``num_records``, ``num_test``, ``num_classes``, ``seed``, ``variant``, ``shape``, ``noise``,
     ``image_size`` and ``channels`` are described there.

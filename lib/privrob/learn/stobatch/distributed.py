@@ -101,7 +101,8 @@ class OtherStudy(ValueError):
 class Member:
     """One process of a distributed training.
 
-    Args: training — a :class:`Training` with ``num_trainers``, the same everywhere; only rank 0's has a checkpoint;
+    Args: training — a :class:`~privrob.learn.stobatch.training.Training` with ``num_trainers``, the same everywhere;
+        only rank 0's has a checkpoint;
         rank, world_size — of the process group, which is there already;  timeout_s — for the messages.
     """
 
@@ -211,7 +212,7 @@ def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, s
     Args: study — :class:`Study`;  rank — this process, from 0;  world_size — how many there are;  address — HOST:PORT
         of rank 0, or ``file:`` and a path that all processes see;  checkpoint — rank 0's file;
         timeout_s — how long to wait for a message;  save_every — steps between checkpoints;  progress — as in
-        :class:`Training`.
+        :class:`~privrob.learn.stobatch.training.Training`.
     """
     world_size = checks.integer("world_size", world_size, low=1)
     rank = checks.integer("rank", rank, low=0, high=world_size - 1)
