@@ -155,8 +155,7 @@ def evaluate(serve, images, labels, *, evaluation, streams, answers=None, notes=
 def attack_rows(serve, images, labels, evaluation, streams, *, notes=None):
     """Accuracy of what is served: at clean images, then under each attack.
 
-    Args: serve — gives what is served, anew at each call;  evaluation — of :func:`checked`;  notes — {column: names of
-        an attack's numbers}.
+    Args: serve, evaluation, notes — as of :func:`evaluate`.
     """
     images, labels = (part[: evaluation["num_attacked"]] for part in (images, labels))
     shared = {"row": "attack", "num_images": len(labels)}
@@ -172,7 +171,7 @@ def attack_rows(serve, images, labels, evaluation, streams, *, notes=None):
 def certificate_rows(serve, images, labels, evaluation, streams, *, answers):
     """Certified accuracy at each radius, by certificate and bound; at clean images, and at attacked ones.
 
-    Args: serve, evaluation — as for :func:`attack_rows`;  answers — gives the certificates, or None: there are none.
+    Args: serve, evaluation, answers — as of :func:`evaluate`.
     """
     if answers is None or not len(labels):
         return []

@@ -103,7 +103,7 @@ class PerturbedBatch:
     def honest_epsilon(self):
         """Of this pair: infinite where noise is shared, else (l1 distance)/b. Clipping is post-processing.
 
-        Side: exact for this pair, hence a lower bound for the item; after clipping an upper one.
+        Side: upper for this pair, exact where nothing is clipped.
         """
         distance = 2 * (self.budget.num_inputs if self.num_differing is None else self.num_differing)
         return math.inf if self.noise == "shared" else distance / self.budget.input_scale
