@@ -10,7 +10,7 @@ import time
 
 from privrob.suite.sources import repository
 
-STEPS = ("lint", "format", "pytest", "smoke", "index")
+STEPS = ("lint", "format", "pytest", "smoke", "studies", "index")
 
 
 def main(only=None, pytest_options=()):
@@ -33,6 +33,8 @@ def main(only=None, pytest_options=()):
                 ok = _call(
                     [python, "-m", "privrob.suite", "--preset", "smoke", "--out", out, "--device", "cpu"], root, env
                 )
+        elif step == "studies":
+            ok = _studies(python, root, env)
         else:
             ok = _index()
         outcomes[step] = (ok, time.monotonic() - began)
@@ -56,6 +58,16 @@ def bench(out, pytest_options=()):
     if not pytest_options and status == 0 and (out / "INDEX.md").is_file():
         index.refresh(out)  # it links to the table
     return status
+
+
+def _studies(python, root, env):
+    """Each worked study, in preset smoke."""
+    found = []
+    for file in sorted((repository() / "notebooks" / "studies").glob("*.yaml")):
+        with tempfile.TemporaryDirectory(prefix="privrob study ") as out:
+            command = [python, "-m", "privrob.suite", "--study", str(file), "--preset", "smoke", "--device", "cpu"]
+            found.append(_call([*command, "--out", out], root, env))
+    return bool(found) and all(found)
 
 
 def _call(command, root, env):

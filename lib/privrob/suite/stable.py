@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 
 from privrob.suite.files import read_text
 from privrob.suite.sources import module_file
@@ -126,5 +127,6 @@ def page():
             heading = module.removeprefix("privrob.")
             lines += [heading, "-" * len(heading), "", f":doc:`{module} <{module}>`", ""]
             last = module
-        lines += [f"``{name}({arguments})``", f"   {about.replace('*', chr(92) + '*').replace('`', '') or name}", ""]
+        about = re.sub(r":[a-z]+:(?=`)", "", about).replace("`", "").replace("*", r"\*")
+        lines += [f"``{name}({arguments})``", f"   {about or name}", ""]
     return "\n".join(lines) + "\n"
