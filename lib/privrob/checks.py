@@ -3,6 +3,11 @@
 Every check returns the value (converted where that loses nothing), so that it can be used in place::
 
     sample_rate = checks.probability("sample_rate", sample_rate, hint="pass batch_size / num_records")
+
+Every check takes ``name``, the argument's name in the error; ``value``, what was given; and, most of them, ``hint``,
+the way out that the error offers.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -20,7 +25,11 @@ def _fail(name, allowed, value, hint, error=ValueError):
 
 
 def real(name, value, *, low=-math.inf, high=math.inf, open_low=False, open_high=False, hint=""):
-    """A real number in an interval, as a float. NaN, booleans, text and arrays are refused."""
+    """A real number in an interval, as a float. NaN, booleans, text and arrays are refused.
+
+    Args: low, high — ends of the interval;  open_low, open_high — whether that end is left out.
+    Returns: float.
+    """
     left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high else "]"
     bounds = f"lie in {left}{low:g}, {high:g}{right}" if (low, high) != (-math.inf, math.inf) else "be a number"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
@@ -34,22 +43,25 @@ def real(name, value, *, low=-math.inf, high=math.inf, open_low=False, open_high
 
 
 def positive(name, value, *, finite=False, hint=""):
-    """A real number above 0 (and finite, if asked)."""
+    """A real number above 0 (and not infinite: ``finite``)."""
     return real(name, value, low=0.0, open_low=True, open_high=finite, hint=hint)
 
 
 def nonnegative(name, value, *, finite=False, hint=""):
-    """A real number that is at least 0 (and finite, if asked)."""
+    """A real number that is at least 0 (and not infinite: ``finite``)."""
     return real(name, value, low=0.0, open_high=finite, hint=hint)
 
 
 def probability(name, value, *, allow_zero=True, allow_one=True, hint=""):
-    """A number in [0, 1]; either end can be left out."""
+    """A number in [0, 1]; either end can be left out: ``allow_zero``, ``allow_one``."""
     return real(name, value, low=0.0, high=1.0, open_low=not allow_zero, open_high=not allow_one, hint=hint)
 
 
 def integer(name, value, *, low=None, high=None, hint=""):
-    """A whole number in a range, as an int. Floats are refused, even whole ones: a count is written as a count."""
+    """A whole number in a range, as an int. Floats are refused, even whole ones: a count is written as a count.
+
+    Args: low, high — ends of the range, both allowed; None: no end.
+    """
     low_text = "-inf" if low is None else low
     high_text = "inf" if high is None else high
     allowed = "be an integer" if low is None and high is None else f"be an integer in [{low_text}, {high_text}]"
@@ -66,7 +78,10 @@ def seed(name, value):
 
 
 def choice(name, value, allowed, *, hint=""):
-    """One of the allowed values; a close match is offered."""
+    """One of the allowed values; a close match is offered.
+
+    Args: allowed — the values, in the order in which the error lists them.
+    """
     allowed = list(allowed)
     if getattr(value, "ndim", 0) or value not in allowed:  # an array is in nothing
         close = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
@@ -75,7 +90,11 @@ def choice(name, value, allowed, *, hint=""):
 
 
 def array(name, value, *, ndim=None, finite=True, hint=""):
-    """A float64 array of the given number of dimensions, finite unless said otherwise."""
+    """A float64 array of the given number of dimensions, finite unless said otherwise.
+
+    Args: ndim — how many dimensions it must have (None: any);  finite — refuse NaN and infinity.
+    Returns: float64, of the shape of what was given.
+    """
     try:
         if np.iscomplexobj(value):
             raise TypeError
@@ -100,7 +119,10 @@ def orders(value):
 
 
 def options(name, value, allowed):
-    """A dict of options by name (None: none), each one of those allowed."""
+    """A dict of options by name (None: none), each one of those allowed.
+
+    Args: allowed — the names that may be given; none: nothing may.
+    """
     if value is not None and (not isinstance(value, dict) or not all(isinstance(key, str) for key in value)):
         raise TypeError(f"{name} must be a dict of names and values or None, got {type(value).__name__}")
     for key in value or {}:

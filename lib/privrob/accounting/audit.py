@@ -13,6 +13,8 @@ number of right ones among r guesses is stochastically at most Binomial(r, e^ε/
 
 A mechanism is anything with ``release(data, *, rng)``: :func:`two_inputs` attacks it on two neighbouring inputs, in
 many runs, and :func:`canaries_in_one_run` in one.
+
+Source: Jagielski et al. 2020 and Nasr et al. 2021 (many runs); Steinke, Nasr and Jagielski 2023 (one run).
 """
 
 from __future__ import annotations
@@ -47,6 +49,9 @@ def epsilon_from_counts(hits_p, trials_p, hits_q, trials_q, *, delta, failure_pr
     """Lower bound on ε from how often an attack's set was hit under P and under Q; 0 when the counts prove nothing.
 
     Both intervals hold together except with probability ``failure_prob`` (half for each, one side of each used).
+
+    Args: hits_p, hits_q — how many of ``trials_p`` samples of P and of ``trials_q`` samples of Q were in the set, whole
+        numbers or arrays of one shape.
     """
     delta = checks.probability("delta", delta, allow_one=False)
     lower_p, _ = clopper_pearson(hits_p, trials_p, failure_prob=failure_prob)  # one side of it: half the failures
@@ -59,7 +64,8 @@ def epsilon_from_counts(hits_p, trials_p, hits_q, trials_q, *, delta, failure_pr
 def epsilon_from_sets(hits_p, trials_p, hits_q, trials_q, *, delta, failure_prob):
     """The best of several sets' lower bounds on ε, from the same samples: each gets an equal share of the failures.
 
-    Args: hits_p, hits_q — hits of each set under P and under Q, shape (k,), all fixed before the samples were seen.
+    Args: hits_p, hits_q — hits of each set under P and under Q, shape (k,), all fixed before the samples were seen;
+        trials_p, trials_q — samples of each.
     """
     hits_p, hits_q = np.atleast_1d(checks.array("hits_p", hits_p)), np.atleast_1d(checks.array("hits_q", hits_q))
     if hits_p.shape != hits_q.shape or hits_p.ndim != 1 or hits_p.size == 0:
@@ -120,7 +126,11 @@ def epsilon_from_guesses(num_correct, *, num_guesses, num_canaries, delta, failu
 
 @dataclass(frozen=True)
 class Audit:
-    """What an attack proved: ``epsilon_lower``, wrong with probability at most ``failure_prob``."""
+    """What an attack proved: ``epsilon_lower``, wrong with probability at most ``failure_prob``.
+
+    The set lies on one ``side`` of ``threshold`` ("above", "below"); ``direction`` is "P over Q" or "Q over P";
+    ``samples`` counts the outputs that were measured, without those that chose the set.
+    """
 
     epsilon_lower: float
     threshold: float
@@ -165,7 +175,10 @@ def _hits(values, thresholds, side):
 
 @dataclass(frozen=True)
 class OneRun:
-    """What guesses in one run proved: ``epsilon_lower``, wrong with probability at most ``failure_prob``."""
+    """What guesses in one run proved: ``epsilon_lower``, wrong with probability at most ``failure_prob``.
+
+    Of ``num_canaries`` canaries, ``num_guesses`` were guessed, ``num_correct`` of them rightly.
+    """
 
     epsilon_lower: float
     num_correct: int
@@ -209,7 +222,8 @@ def two_inputs(mechanism, data, neighbour, *, score, num_runs, delta, rng, failu
     """Attack a mechanism on two neighbouring inputs: :func:`two_samples` of a score of its outputs.
 
     Args: mechanism — with ``release(data, *, rng)``;  score — output → number;  num_runs — on each input, at least 4;
-        rng — numpy generator.
+        rng — numpy generator;
+        data, neighbour — two inputs that the guarantee calls neighbours.
     """
     num_runs = checks.integer("num_runs", num_runs, low=4)
     scores = [[float(score(mechanism.release(x, rng=rng))) for _ in range(num_runs)] for x in (data, neighbour)]

@@ -1,4 +1,7 @@
-"""The least noise, or the most steps, of DP-SGD for a privacy target: never more spent than was asked for."""
+"""The least noise, or the most steps, of DP-SGD for a privacy target: never more spent than was asked for.
+
+Source: ours; the accountants are those of :mod:`privrob.accounting.ledger`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ _CONVERSION = "balle2020"
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A setting that keeps within a target, and the ε that it spends (``epsilon.upper`` is at most the target)."""
+    """A setting that keeps within a target, and the ε that it spends (``epsilon.upper`` is at most the target).
+
+    ``accountant`` and ``conversion`` (None but for ``rdp``) found it, for ``neighbouring`` and ``sampling``.
+    ``tuning_counted``: whether the ε pays for choosing settings by looking at results; it never does so far.
+    """
 
     noise_multiplier: float
     num_steps: int
@@ -200,6 +207,8 @@ def least_noise(epsilon_at, target, start, close):
     Or the end of the search that comes nearest: the smallest where it is enough, the largest where even that isn't.
     Secants between one that is too little and one that is enough, on logarithms: there ε falls almost straight, by a
     factor of at least 1 for each of the noise multiplier's.
+
+    Args: epsilon_at — noise multiplier → ε, falling;  start — where the search begins.
     """
     known = {}  # log noise multiplier: log ε / target
 

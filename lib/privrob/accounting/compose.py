@@ -94,7 +94,7 @@ def optimal(epsilon, delta, *, count, total_delta):
     Paper: dplearn, Moment accountant for composition of DP mechanisms (judges its example).
     Kairouz, Oh and Viswanath (2015), Theorem 3.3, which lists the values at ε(k - 2i); here any ε between them too.
     Args: epsilon — at least 0;  delta — in [0, 1];  count — k in [0, 10^7];  total_delta — in [0, 1].
-    Returns: :class:`Interval` around the exact value, of relative width about 1e-11;  infinity where total_delta is
+    Returns: :class:`.Interval` around the exact value, of relative width about 1e-11;  infinity where total_delta is
         below 1 - (1 - δ)^k, which is the probability that some secret was shown outright.
     """
     epsilon, delta, count = _repeated(epsilon, delta, count, high=_MOST)
@@ -108,7 +108,7 @@ def optimal_delta(epsilon, delta, *, count, total_epsilon):
     """The smallest δ that k-fold composition of any (ε, δ)-DP mechanisms has at a total ε: the other axis of `optimal`.
 
     Args: epsilon — at least 0;  delta — in [0, 1];  count — k in [0, 10^7];  total_epsilon — at least 0.
-    Returns: :class:`Interval` around the exact value.
+    Returns: :class:`.Interval` around the exact value.
     """
     epsilon, delta, count = _repeated(epsilon, delta, count, high=_MOST)
     total = checks.nonnegative("total_epsilon", total_epsilon)
@@ -130,7 +130,7 @@ def optimal_heterogeneous(epsilons, deltas, *, total_delta):
     many equal mechanisms with the smallest ε from below.
 
     Args: epsilons — at least 0, shape (k,);  deltas — in [0, 1], broadcast with epsilons;  total_delta — in [0, 1].
-    Returns: :class:`Interval`; exact to about 1e-11 where sums were listed.
+    Returns: :class:`.Interval`; exact to about 1e-11 where sums were listed.
     """
     epsilons, deltas = _parameters(epsilons, deltas)
     total = checks.probability("total_delta", total_delta)
@@ -154,7 +154,7 @@ def optimal_heterogeneous_delta(epsilons, deltas, *, total_epsilon):
     """The smallest δ that composition of (ε_i, δ_i)-DP mechanisms has at a total ε: see `optimal_heterogeneous`.
 
     Args: epsilons — at least 0, shape (k,);  deltas — in [0, 1], broadcast with epsilons;  total_epsilon — at least 0.
-    Returns: :class:`Interval`.
+    Returns: :class:`.Interval`.
     """
     epsilons, deltas = _parameters(epsilons, deltas)
     total = checks.nonnegative("total_epsilon", total_epsilon)

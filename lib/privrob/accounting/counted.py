@@ -2,6 +2,8 @@ r"""Compositions of finite pairs with few outcomes in all: every outcome counted
 
 T draws of a loss with k distinct values have :math:`\binom{T + k - 1}{k - 1}` outcomes with multinomial probabilities;
 unlike steps multiply. δ is then a sum over the outcomes, linear in e^ε between two losses.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -18,11 +20,17 @@ _MOST = 2**17  # outcomes that are counted one by one
 
 
 class Counted:
-    """All outcomes of a composition of finite pairs, one by one."""
+    """All outcomes of a composition of finite pairs, one by one.
+
+    Args: parts — a list of (:class:`privrob.accounting.dominating.DiscretePair`, count).
+    """
 
     @classmethod
     def of(cls, parts):
-        """The outcomes, or None where they are too many or a pair isn't finite."""
+        """The outcomes, or None where they are too many or a pair isn't finite.
+
+        Args: parts — as for the class.
+        """
         number = 1
         for pair, count in parts:
             if not isinstance(pair, DiscretePair):
@@ -73,7 +81,7 @@ class Counted:
         return max(0.0, math.log(rest) - float(self.log_q[i])) if rest > 0 else 0.0
 
     def delta(self, epsilon, infinite):
-        """δ at ε as an :class:`Interval`. Args: infinite — mass at infinity."""
+        """δ at ε as an :class:`.Interval`. Args: infinite — mass at infinity."""
         value, _ = self._read_delta(epsilon, infinite)
         most, above = self._read_delta(epsilon - self.rounding, infinite)
         least, _ = self._read_delta(epsilon + self.rounding, infinite)
@@ -81,7 +89,10 @@ class Counted:
         return Interval(min(value, max(0.0, least - spare)), value, min(1.0, max(value, most + spare)))
 
     def epsilon(self, delta, infinite):
-        """ε at δ as an :class:`Interval`: both ends are moved outwards until their own δ says so."""
+        """ε at δ as an :class:`.Interval`: both ends are moved outwards until their own δ says so.
+
+        Args: delta — in [0, 1);  infinite — the probability of an infinite loss under P.
+        """
         value = self._read_epsilon(delta, infinite)
         if value == math.inf:
             return Interval(0.0, value, value)

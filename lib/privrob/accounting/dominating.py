@@ -6,6 +6,8 @@ much of P and of Q has a loss in each of some intervals. Sampling, reversal and 
 
 ``remove`` reads P as the output with the record and Q as that without it, ``add`` the other way round. A mechanism
 whose neighbours play different roles states both, in the order (remove, add).
+
+Source: Zhu, Dong and Wang 2022 (dominating pairs); Doroshenko et al. 2022 (discretising them).
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class Pair:
     """Two distributions P, Q by the masses of their losses. Subclasses give :meth:`cells`."""
 
     def cells(self, edges):
-        """Log masses under P and under Q of the losses in (−∞, e₀], (e₀, e₁], …, (e_k, ∞], two arrays of k + 2."""
+        """Log masses under P and under Q of the losses in (−∞, e₀], (e₀, e₁], …, (e_k, ∞], two arrays of k + 2.
+
+        Args: edges — e₀ < e₁ < …, shape (k + 1,).
+        """
         raise NotImplementedError
 
     def reversed(self):
@@ -107,7 +112,10 @@ class Pair:
         return ends[0], ends[1]
 
     def discretised(self, tail, atoms=_ATOMS):
-        """(dominating, dominated): the dots connected between so many losses, and outputs merged between them."""
+        """(dominating, dominated): the dots connected between so many losses, and outputs merged between them.
+
+        Args: tail — mass beyond either end of them;  atoms — losses kept.
+        """
         low, high = -self.reversed().loss_range(tail)[1], self.loss_range(tail)[1]
         edges = np.linspace(low, high, atoms) if low < high else np.array([low])
         log_p, log_q = self.cells(edges)
@@ -177,7 +185,7 @@ class DiscretePair(Pair):
 
     @classmethod
     def of(cls, p, q):
-        """The pair of two arrays of probabilities."""
+        """The pair of two arrays of probabilities ``p`` and ``q``, shape (n,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return cls(np.log(checks.array("p", p)), np.log(checks.array("q", q)))
 
@@ -381,7 +389,10 @@ class _Sampled(Pair):
 
 
 def unsampled_loss(losses, sample_rate):
-    r"""The loss x whose sampled loss :math:`\log(1 - q + q e^{x})` is given; −inf where there is none so low."""
+    r"""The loss x whose sampled loss :math:`\log(1 - q + q e^{x})` is given; −inf where there is none so low.
+
+    Args: losses — any shape.
+    """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         small = np.log1p(np.maximum(np.expm1(np.minimum(losses, 30.0)) / sample_rate, -1.0))
         large = losses - math.log(sample_rate) + log1mexp(np.minimum(math.log1p(-sample_rate) - losses, -1e-300))
@@ -390,7 +401,9 @@ def unsampled_loss(losses, sample_rate):
 
 @dataclass(frozen=True, eq=False)
 class ProductPair(Pair):
-    """Independent outputs released together, P = P₁ × P₂ × …: one step, which can be sampled as a whole."""
+    """Independent outputs released together, P = P₁ × P₂ × …: one step, which can be sampled as a whole; ``parts`` are
+    the pairs.
+    """
 
     parts: tuple
 

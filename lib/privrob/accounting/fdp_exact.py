@@ -14,7 +14,7 @@ from privrob import checks
 
 
 def masses(trials, prob):
-    """Binomial probabilities at 0 … M as fractions. Args: prob — a :class:`~fractions.Fraction`."""
+    """Binomial probabilities at 0 … M as fractions. Args: trials — M;  prob — a :class:`~fractions.Fraction`."""
     return [math.comb(trials, k) * prob**k * (1 - prob) ** (trials - k) for k in range(trials + 1)]
 
 
@@ -25,7 +25,7 @@ def ratio_formula(k, *, upper, lower, trials, prob):
 
     Paper: fdp, Equations 49 and 50.
     Printed: N, the number of users, for M.   Used: M, the number of trials.
-    Args: upper, lower — x and x′;  prob — a fraction in (0, 1).
+    Args: upper, lower — x and x′;  prob — a fraction in (0, 1);  k — an outcome of both;  trials — M.
     """
     top, bottom = range(trials - k + lower + 1, trials - k + upper + 1), range(k - upper + 1, k - lower + 1)
     return Fraction(math.prod(top), math.prod(bottom)) * ((1 - prob) / prob) ** (lower - upper)
@@ -38,6 +38,7 @@ def piece(distance, k, alpha, z):
         + \frac{P(Z = \tilde k + \Delta)}{P(Z = \tilde k)} \big(P(Z < \tilde k) - \alpha\big)
 
     Paper: fdp, A.2, before Equation 54.
+    Args: distance — Δ;  k — k̃, an outcome;  alpha — in the piece's interval;  z — masses at 0 … M, fractions.
     """
     at = z[k + distance] if k + distance < len(z) else Fraction(0)
     return sum(z[k + distance :], Fraction(0)) + at / z[k] * (sum(z[:k], Fraction(0)) - alpha)
@@ -49,6 +50,7 @@ def steps(trials, prob):
     Paper: fdp, A.2, Equation 54.
     Printed: the step is below its bound, the larger one of −P(Z = k + Δ) and −P(Z = k + Δ + 1).   Used: at most its
     bound; they are equal at one end of the interval.
+    Args: trials — M;  prob — a fraction in (0, 1).
     """
     z = [*masses(trials, prob), Fraction(0)]
     for distance in range(trials + 1):
@@ -75,7 +77,10 @@ CPSGD = {
 
 
 def cpsgd_reading(values, *, variance):
-    """cpSGD's ε for one value of each entry of :data:`CPSGD`; the first ones are the theorem at p = 1/2."""
+    """cpSGD's ε for one value of each entry of :data:`CPSGD`; the first ones are the theorem at p = 1/2.
+
+    Args: values — one of each entry, in their order;  variance — Mp(1 − p).
+    """
     size, delta, base, root, b, c, d, third, tenth, power, terms, last = values
 
     def log(ratio):

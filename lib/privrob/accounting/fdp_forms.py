@@ -2,6 +2,10 @@ r"""The closed forms of document ``fdp``, as printed and as they hold; every tes
 
 A curve is a lower bound on the type-II error at each type-I error. :class:`privrob.accounting.tradeoff.Tradeoff` needs
 none of these; they are here to be checked, and to be read beside the document. ``form`` is ``sound`` or ``as_printed``.
+
+Throughout, ``clip`` is c (inputs lie in [−c, c]), ``scale_a`` and ``scale_b`` are A and B, ``success_prob`` is p of the
+binomial noise and ``max_value`` is l, the largest integer it hides. Curves hold for any two inputs, one record
+replaced.
 """
 
 from __future__ import annotations
@@ -88,8 +92,8 @@ def theorem_2(type1, *, num_trials, success_prob, max_value):
 
     Paper: fdp, Theorem 2 (9)–(11); Remark 4; Figure 2.
     Printed: f is a trade-off function; p = 1/2 maximises both β; some (ε, δ) exist as long as M > l.   Used: the
-    pointwise bound (its hull is :func:`tradeoff_least.minimum`); p = 1/2 makes both equal and maximises neither; M = l
-    works too.
+    pointwise bound (its hull is :func:`~privrob.accounting.tradeoff_least.minimum`); p = 1/2 makes both equal and
+    maximises neither; M = l works too.
     Returns: 0 everywhere for l > M.
     """
     alpha = type1_errors(type1)
@@ -124,6 +128,7 @@ def theorem_4(type1, *, zero_prob, p_min, p_max):
 
     Paper: fdp, Theorem 4 (20), where :math:`p_{\max} + p_{\min} = 1 - p_0`. If one of the two probabilities of ±1 does
     not fill the interval, this is a lower bound only.
+    Args: zero_prob — p₀ = 1 − p_min − p_max.
     """
     alpha, (low, high) = type1_errors(type1), _ends(p_min, p_max)
     if abs(low + high + checks.probability("zero_prob", zero_prob) - 1) > 1e-12:
@@ -201,6 +206,7 @@ def noisy_sign(type1, *, noise_ratio, clip=1.0, form="sound"):
 
     Paper: fdp, Section 4.5 (25), Fig. 4.
     Printed: p_max = Φ(c/σ), below G_μ at μ = 1/σ where Fig. 4 says it is above.   Used: Φ(c/2cσ) = Φ(1/2σ).
+    Args: noise_ratio — σ: Gaussian standard deviation / 2c;  clip — used by the printed form only.
     """
     alpha, sigma = type1_errors(type1), checks.positive("noise_ratio", noise_ratio, finite=True)
     printed = checks.choice("form", form, FORMS) == "as_printed"
@@ -246,7 +252,9 @@ def cpsgd_epsilon(delta, *, num_trials, success_prob, l1_sensitivity, l2_sensiti
 
     Paper: fdp, Remark 4.
     Printed: it gives (3.18, 0.044) at M = 500, p = 1/2.   Used: 3.80 at l = 8; no l from 1 to 32 gives 3.18.
-    Args: sensitivities — of the integers that the noise is added to;  scale — s, of the noise.
+    Side: what that theorem claims, an upper bound where it holds.
+    Args: l1_sensitivity, l2_sensitivity, linf_sensitivity — of the integers that the noise is added to;  scale — s, of
+        the noise.
     """
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
     trials, p = checks.integer("num_trials", num_trials, low=1), checks.probability("success_prob", success_prob)

@@ -53,6 +53,7 @@ def theorem_3_cases(*, num_trials, p, p_hat, q):
     Paper: fdp, A.3 (66)–(72).
     Printed: in case 4 the difference is at most P(Y > k) − P(Y > k̂), and P(X ≤ k̂) − P(X̂ ≤ k̂) > 0.
     Used: at most P(Y ≥ k) − P(Y > k̂), and < 0 as X is the larger; the conclusion stands.
+    Args: p, p_hat, q — success probabilities of X, of X̂ and of Y.
     Returns: arrays by name, one entry for each corner: ``case``, ``k``, ``k_hat``, ``type1``, ``difference``,
         ``bound_printed``, ``bound``.
     """
@@ -108,7 +109,7 @@ def equation_120(type1, *, others, own_prob, other_prob, form="sound"):
 
     Paper: fdp, B (119)–(121).
     Printed: the bracket is P(Z=k) − [P(Z=k) − P(Z=k−1)p′], which is P(Z=k−1)p′.   Used: P(Y=k), as above.
-    Args: others — log masses of Z;  own_prob, other_prob — p under X and p′ under Y.
+    Args: others — log masses of Z, shape (n,);  own_prob, other_prob — p under X and p′ under Y.
     """
     alpha, z = type1_errors(type1), np.exp(checks.array("others", others, ndim=1, finite=False))
     other, own = _falling_to("other_prob", other_prob, "own_prob", own_prob)

@@ -5,6 +5,8 @@ coordinate at ±c, which an l2 clip rules out. Everything here but Lemma 2 is a 
 
 A vote with success probability g(x) at x and g(x') at x' is :math:`|\Phi^{-1}g(x) - \Phi^{-1}g(x')|`-GDP, exactly; GDP
 parameters add up as squares.
+
+Throughout, ``clip`` is c, and ``scale_a`` and ``scale_b`` are A and B of the compressor. One record replaced.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ def theorem_7(*, clip, scale_b, num_trials, dimension):
 
     Paper: fdp, Theorem 7. Valid, and loose: μ grows as √(dM) only once ε is large, then as √(2 dM ε₁); :func:`linf_mu`
     is smaller for all d M > 1, under the same hypothesis.
+    Side: upper.
     """
     clip, scale, trials, dimension = _settings(clip, scale_b, num_trials, dimension)
     return float(lemma_4(dimension * trials * 2 * math.atanh(clip / scale)))
@@ -53,6 +56,7 @@ def linf_mu(*, clip, scale_b, num_trials, dimension):
     .. math:: \mu = 2 \sqrt{dM}\, \Phi^{-1}\big(\tfrac{B+c}{2B}\big)
 
     Paper: fdp, Theorem 7 and Remark 13 (the loss there is the sum of pure ε, not the step to GDP).
+    Side: upper.
     """
     clip, scale, trials, dimension = _settings(clip, scale_b, num_trials, dimension)
     return math.sqrt(dimension * trials) * 2 * _reach(clip / scale) * _UP
@@ -70,6 +74,7 @@ def l2_mu(*, clip, scale_b, num_trials, linf_clip=None):
 
     Paper: fdp, Remark 12 and Algorithm 5 (whose clip this is). Kashin's representation adds a bound ℓ on coordinates:
     it helps where B is close to c, and lets B be below c.
+    Side: upper, attained where ℓ = c.
     Args: linf_clip — ℓ, if coordinates are clipped too; c if left out.
     """
     clip = checks.positive("clip", clip, finite=True)
@@ -88,6 +93,7 @@ def ternary_l2_mu(*, clip, scale_a, scale_b):
     .. math:: \mu = 2 \max\{g(0) - g(-c),\ g(c) - g(0)\}
 
     Paper: fdp, Section 6.1 ("the ternary compressor can be obtained similarly").
+    Side: upper.
     """
     clip = checks.positive("clip", clip, finite=True)
     a = checks.real("scale_a", scale_a, low=clip, open_low=True, open_high=True)
@@ -105,7 +111,7 @@ def lemma_2(gdp_mu, *, sampling_ratio):
     Paper: fdp, Lemma 2 (27).
     Printed: an equality of Algorithm 5.   Used: labelled; it is the limit for fixed μ as b/|D| → 0, of records replaced
     one by one. With μ from Theorem 7 it overflows: that is infinity here.
-    Args: sampling_ratio — s = b √T / |D|.
+    Args: gdp_mu — at least 0, any shape;  sampling_ratio — s = b √T / |D|.
     """
     mu = checks.array("gdp_mu", gdp_mu, finite=False)
     s = checks.nonnegative("sampling_ratio", sampling_ratio, finite=True)

@@ -28,7 +28,7 @@ from privrob import checks
 
 
 def affine_norm(theta):
-    """The operator norm 1 → 1 of x ↦ θᵀx, θ of shape (inputs, neurons): the largest row sum of |θ|.
+    """The operator norm 1 → 1 of x ↦ θᵀx, θ (``theta``) of shape (inputs, neurons): the largest row sum of |θ|.
 
     Paper: stobatch, Lemma 3 and Section 3.1 ("the maximum 1-norm of θ₁'s columns").
     Printed: columns of θ₁.   Used: columns of the matrix that is applied, θ₁ᵀ, which are the rows of θ₁.
@@ -98,7 +98,10 @@ class Budget:
         return self.reconstruction_sensitivity / self.batch_size
 
     def gamma(self, theta_norm):
-        """γ = 2Δ_R/(m‖θ₁‖); infinite for a first layer that is 0. The module says which norm."""
+        """γ = 2Δ_R/(m‖θ₁‖); infinite for a first layer that is 0. The module says which norm.
+
+        ``theta_norm`` is ‖θ₁‖.
+        """
         theta_norm = checks.nonnegative("theta_norm", theta_norm, finite=True)
         scale = 2 * self.reconstruction_sensitivity / self.batch_size
         return scale / theta_norm if theta_norm else math.inf
@@ -109,7 +112,10 @@ class Budget:
         return self.epsilon_features / self.gamma_inputs
 
     def claimed_epsilon(self, theta_norm):
-        """ε₁ + ε₁/γx + ε₁/γ + ε₂: what Theorem 4 claims for all of training. Not a guarantee."""
+        """ε₁ + ε₁/γx + ε₁/γ + ε₂: what Theorem 4 claims for all of training. Not a guarantee.
+
+        ``theta_norm`` is ‖θ₁‖.
+        """
         parts = 1 + 1 / self.gamma_inputs + 1 / self.gamma(theta_norm)
         return self.epsilon_features * parts + self.epsilon_labels
 
@@ -135,7 +141,10 @@ class Budget:
 
     @property
     def honest_epsilon_shared(self):
-        """Infinite: with one noise vector for all, differences of perturbed records carry no noise."""
+        """Infinite: with one noise vector for all, differences of perturbed records carry no noise.
+
+        Side: exact.
+        """
         return math.inf
 
     @property
@@ -146,7 +155,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A data set's setting in Appendix P. Fields marked [release] come from the authors' published code alone."""
+    """A data set's setting in Appendix P. Fields marked [release] come from the authors' published code alone.
+
+    ``kernel_area``: weights of a kernel for one channel; ``num_maps`` maps of ``map_neurons`` (β) neurons;
+    ``num_hidden`` units last; ``num_draws`` of verified inference; ``attack_steps`` T_μ, ``adversarial_weight`` ξ,
+    ``redraw_divisor`` ψ; N = ``num_trainers``, M = ``num_devices`` of Algorithm 4; ``released_epochs``,
+    ``released_norm`` (of θ₁) of the code. ``label_budget`` and ``rest_budget``: ε₂ and ε₁(1 + 1/γx + 1/γ) as (at r = 0,
+    for each unit of r), r = ε − ``least_epsilon``.
+    """
 
     in_shape: tuple  # CIFAR-10: [release] crops to 28 x 28, which the document's β = 14² implies
     batch_size: int
@@ -248,13 +264,17 @@ CONFIGURATIONS = {
 
 
 def configuration(dataset):
-    """The setting of Appendix P by name."""
+    """The setting of Appendix P by name.
+
+    Args: dataset — one of :data:`CONFIGURATIONS`.
+    """
     return CONFIGURATIONS[checks.choice("dataset", dataset, CONFIGURATIONS)]
 
 
 def initial_kernels(dataset, *, rng):
     """A first layer as Glorot's uniform distribution draws it, which the authors' release starts from.
 
+    Args: dataset — one of :data:`CONFIGURATIONS`.
     Returns: (maps, channels, side, side); the stride is 2 in all three networks.
     """
     found = configuration(dataset)
@@ -268,7 +288,8 @@ def split(dataset, epsilon, *, theta_norm=None, **changes):
     Paper: stobatch, Appendix P. MNIST: ε₂ = 0.1 and ε₁ takes the rest. CIFAR-10 (ε = 2 + r): ε₂ = 1 + r/3 and
     ε₁(1 + 1/γ + 1/γx) = 1 + 2r/3. Tiny ImageNet (ε = 2 + r): ε₂ = 1 and ε₁(1 + 1/γ + 1/γx) = 1 + r.
     Args: epsilon — claimed total;  theta_norm — ‖θ₁‖ in γ (None: the authors' release's at initialisation);
-        changes — fields of :class:`Budget` that differ, ``batch_size=250`` say.
+        changes — fields of :class:`Budget` that differ, ``batch_size=250`` say;
+        dataset — one of :data:`CONFIGURATIONS`.
     Returns: Budget, with ``claimed_epsilon(theta_norm)`` = epsilon.
     """
     found = configuration(dataset)

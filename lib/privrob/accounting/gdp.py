@@ -3,6 +3,8 @@ r"""The Gaussian mechanism, exactly: Gaussian differential privacy with one para
 ``gdp_mu`` = l2 sensitivity / noise standard deviation = 1 / noise multiplier. T compositions of mechanisms with
 μ₁ … μ_T have :math:`\mu = \sqrt{\mu_1^2 + \dots + \mu_T^2}`. Both neighbours of a pair play the same role here, so
 the numbers hold for any neighbouring relation that the sensitivity was taken over.
+
+Source: Dong, Roth and Su 2019; Balle and Wang 2018 (δ at ε).
 """
 
 from __future__ import annotations
@@ -89,6 +91,9 @@ def tradeoff(type1, *, gdp_mu):
     r"""Smallest type-II error of any test at a type-I error, between two Normals μ apart.
 
     .. math:: G_\mu(\alpha) = \Phi(\Phi^{-1}(1 - \alpha) - \mu)
+
+    Args: type1 — in [0, 1], any shape.
+    Returns: of the same shape, exact.
     """
     type1 = checks.array("type1", type1)
     if ((type1 < 0) | (type1 > 1)).any():
@@ -144,6 +149,7 @@ def textbook_delta(epsilon, *, delta):
     """The δ that the textbook noise for (ε, δ) really has at ε, for any ε > 0: below δ where the formula holds.
 
     Args: epsilon — positive, any shape;  delta — in (0, 1).
+    Returns: exact, of epsilon's shape.
     """
     epsilon = checks.array("epsilon", epsilon)
     if not (epsilon > 0).all():

@@ -178,6 +178,7 @@ def langevin(orders, run, num_steps):
     descent: steps :math:`x - \eta \nabla + \sqrt{2\eta}\,N(0, \sigma^2 I)`, so :math:`\sigma^2 = \eta s^2/2`; S_g is
     the sensitivity of the summed gradient, Δ = S_g/n; one record of n replaced.
     Assumes: full batch, λ > 0, η ≤ 1/β, start from :math:`N(0, 2\sigma^2/\lambda\, I)` projected onto the domain.
+    Args: run — a :class:`NoisyDescent`.
     Returns: curve, shape (k,): never below :func:`last_iterate`, by a factor of about 2 for one step and for many.
     """
     orders, num_steps = checks.orders(orders), _steps(num_steps)
@@ -272,6 +273,7 @@ def poisson(orders, run, num_steps, *, sample_rate, step_rdp):
 def best(orders, run, num_steps):
     """The smallest of the bounds for batches in a fixed order, order by order, and which one it was.
 
+    Args: run — a :class:`NoisyDescent`.
     Returns: (curve, list of names): ``composition``, ``last_iterate`` or ``langevin`` (only for ``replace``, and where
         its conditions hold; its start is assumed); the first of equals.
     """

@@ -12,6 +12,10 @@ The loss has a density in closed form, :math:`e^{t/2} g(t)` under P and :math:`e
 the Laplace loss is β with probability ½ and −β with probability ½e^{-β} under P, has the density ¼e^{(x−β)/2} between,
 and the Gaussian loss N(μ²/2, μ²) is added to it. So every divergence is one integral over t. The pair is its own
 reversal. (The document integrates twice: over the noisy margin, and over the Gaussian answer given it.)
+
+``scale_ratio`` is b and ``noise_multiplier`` is σ.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -43,7 +47,10 @@ _AT_ONCE = 2**17  # panels
 
 
 def log_density(loss, *, scale_ratio, noise_multiplier):
-    """log g at some losses; the density of the loss is e^{t/2} g under P and e^{−t/2} g under Q."""
+    """log g at some losses; the density of the loss is e^{t/2} g under P and e^{−t/2} g under Q.
+
+    Args: loss — t, any shape.
+    """
     beta, mu = 1 / scale_ratio, 1 / noise_multiplier
     near, far = (np.abs(loss) - beta) / mu, (np.abs(loss) + beta) / mu
     # where neither peak is seen, what lies between is far off 0 too, or is all there is
@@ -54,7 +61,11 @@ def log_density(loss, *, scale_ratio, noise_multiplier):
 
 
 def sampled_log_excess(s, *, sample_rate, scale_ratio, noise_multiplier, direction):
-    """log of (moment − 1)/s on a Poisson sample at each s = order − 1 > 0, shape (k,); the rate q inside (0, 1]."""
+    """log of (moment − 1)/s on a Poisson sample at each s = order − 1 > 0, shape (k,); the rate q inside (0, 1].
+
+    Args: s — positive, shape (k,);  direction — ``"remove"`` or ``"add"``.
+    Returns: shape (k,), exact but for the quadrature.
+    """
     q, beta, mu = sample_rate, 1 / scale_ratio, 1 / noise_multiplier
     log_odds = math.log(q) - math.log1p(-q) if q < 1 else math.inf
     edges, farthest = [], np.zeros(s.size)
@@ -88,7 +99,11 @@ def sampled_log_excess(s, *, sample_rate, scale_ratio, noise_multiplier, directi
 
 
 def log_delta(epsilon, *, scale_ratio, noise_multiplier):
-    r"""log of δ at ε ≥ 0: :math:`\int_\varepsilon^\infty (1 - e^{\varepsilon - t})\, e^{t/2} g(t)\, dt`."""
+    r"""log of δ at ε ≥ 0: :math:`\int_\varepsilon^\infty (1 - e^{\varepsilon - t})\, e^{t/2} g(t)\, dt`.
+
+    Args: epsilon — a number.
+    Returns: exact but for the quadrature.
+    """
     beta, mu = 1 / scale_ratio, 1 / noise_multiplier
     peak = mu * mu / 2 + mu * np.concatenate([-_REACH[:0:-1], _REACH])
     steps = min(mu, 1.0) / 4 * 2.0 ** np.arange(-10, 40)

@@ -6,6 +6,8 @@
 
 Entries may differ from one to the next. Reading an answer changes nothing; a ledger that is saved and loaded gives the
 same answer to the last bit.
+
+Source: ours; the accountants are those of :mod:`privrob.accounting.pairs` and :mod:`privrob.accounting.rdp`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,13 @@ class WeakGuarantee(UserWarning):
 
 @dataclass(frozen=True)
 class Spent(Interval):
-    """An ε (or δ) with its ends, and all that it assumes."""
+    """An ε (or δ) with its ends, and all that it assumes.
+
+    ``accountant`` is "pld" or "rdp", ``conversion`` one of :data:`privrob.accounting.rdp.CONVERSIONS` or None.
+
+    ``order`` is the one of the Rényi curve that gave it; ``tuning_counted`` whether choosing the settings by results is
+    paid for (it is not).
+    """
 
     neighbouring: str
     sampling: str
@@ -103,7 +111,10 @@ class Ledger:
         return "\n".join([head, *(f"  {count} × {guarantee}" for guarantee, count in self._entries)])
 
     def add(self, guarantee, count=1):
-        """Enter so many releases of a mechanism (anything with :class:`privrob.kinds.Guarantee`'s four answers)."""
+        """Enter so many releases of a mechanism (anything with :class:`privrob.kinds.Guarantee`'s four answers).
+
+        Args: guarantee — the mechanism;  count — how many releases, at least 0.
+        """
         if not isinstance(guarantee, Guarantee):
             raise TypeError(
                 "guarantee must be a mechanism that states rdp, pairs, tradeoff and epsilon, got "
@@ -122,7 +133,10 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------------ answers
 
     def rdp(self, orders):
-        """The Rényi curve of all releases together, in nats, shape (k,): a sum."""
+        """The Rényi curve of all releases together, in nats, shape (k,): a sum.
+
+        Side: upper; the relation and the sampling are the ledger's.
+        """
         orders = checks.orders(orders)
         if not self._entries:
             return np.zeros_like(orders)
@@ -147,7 +161,10 @@ class Ledger:
         return result
 
     def delta(self, epsilon, *, accountant="pld", conversion="balle2020", orders=None):
-        """The δ at a given ε, as :meth:`epsilon`."""
+        """The δ at a given ε, as :meth:`epsilon`.
+
+        Side: both ends; the upper one is the guarantee.
+        """
         epsilon = checks.nonnegative("epsilon", epsilon)
         orders = _asked_orders(accountant, orders)
         if orders is None:
@@ -189,7 +206,10 @@ class Ledger:
     # ---------------------------------------------------------------------------------------------------- files
 
     def save(self, path):
-        """Write the history as JSON, whole or not at all."""
+        """Write the history as JSON, whole or not at all.
+
+        Args: path — of the file; replaced if it is there.
+        """
         body = {
             "format": _FORMAT,
             "neighbouring": self.neighbouring.value,
@@ -201,7 +221,10 @@ class Ledger:
 
     @classmethod
     def load(cls, path):
-        """The ledger that :meth:`save` wrote. Refused: a file without a history, or of an unknown mechanism."""
+        """The ledger that :meth:`save` wrote. Refused: a file without a history, or of an unknown mechanism.
+
+        Args: path — of the file.
+        """
         try:
             body = json.loads(Path(path).read_text(encoding="utf-8"))
             if body["format"] != _FORMAT:

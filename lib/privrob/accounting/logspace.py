@@ -1,6 +1,8 @@
 """Small numbers kept as logarithms, and differences that would cancel written so that they don't.
 
 Everything takes floats or arrays and works entry by entry in float64.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ def log1mexp(log_x):
     r"""Logarithm of the complement, for a logarithm that is at most 0.
 
     .. math:: \log(1 - e^{x})
+
+    Args: log_x — at most 0, any shape.
     """
     log_x = np.asarray(log_x, dtype=np.float64)
     with np.errstate(divide="ignore"):  # log of 0 is -inf, which is the answer at 0
@@ -31,6 +35,8 @@ def log_diff_exp(log_a, log_b):
     r"""Logarithm of a difference, for log_a at least log_b; equal arguments give -inf, also where both are infinite.
 
     .. math:: \log(e^{a} - e^{b})
+
+    Args: log_a, log_b — any shapes that broadcast.
     """
     log_a, log_b = np.broadcast_arrays(np.asarray(log_a, dtype=np.float64), np.asarray(log_b, dtype=np.float64))
     same = log_a == log_b
@@ -39,7 +45,11 @@ def log_diff_exp(log_a, log_b):
 
 
 def log_cumsum(log_x):
-    """Logarithms of the running sums of ``exp(log_x)``: as exact as a plain sum, and without underflow."""
+    """Logarithms of the running sums of ``exp(log_x)``: as exact as a plain sum, and without underflow.
+
+    Args: log_x — shape (n,).
+    Returns: shape (n,).
+    """
     log_x = np.asarray(log_x, dtype=np.float64)
     plain = np.cumsum(np.exp(log_x), dtype=np.longdouble).astype(np.float64)
     shown = plain > 1e-270  # what is too small for exp() takes no part above it
@@ -53,6 +63,9 @@ def log_binomial(trials, success_prob):
     Ratios of neighbours, summed outwards from the mode: the masses that matter keep all their digits, whatever n.
 
     .. math:: \log\binom{n}{k} p^k (1-p)^{n-k}
+
+    Args: trials — n;  success_prob — p.
+    Returns: shape (n + 1,).
     """
     if success_prob in (0.0, 1.0):
         logs = np.full(trials + 1, -np.inf)
@@ -70,6 +83,8 @@ def expm1_minus(x):
     r"""What the exponential has beyond its tangent at 0.
 
     .. math:: e^{x} - 1 - x
+
+    Args: x — any shape.
     """
     x = np.asarray(x, dtype=np.float64)
     tiny = np.clip(x, -0.5, 0.5)
@@ -85,6 +100,8 @@ def log_normal_interval(lower, upper):
     r"""Logarithm of a standard Normal probability, taken in the tail where it is small.
 
     .. math:: \log(\Phi(u) - \Phi(l)), \qquad l \le u
+
+    Args: lower, upper — l and u, any shapes that broadcast, infinity allowed.
     """
     lower, upper = np.broadcast_arrays(np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64))
     flip = lower > 0
@@ -97,6 +114,8 @@ def log_sampled_ratio(loss, sample_rate):
     r"""Loss on a Poisson sample, from the loss x without sampling; keeps its digits near 0 and where it is huge.
 
     .. math:: \log(1 - q + q e^{x})
+
+    Args: loss — x, any shape;  sample_rate — q in (0, 1].
     """
     rise = np.maximum(loss, 0.0)
     over = np.logaddexp(np.log1p(-sample_rate) - rise, np.log(sample_rate) + (loss - rise))
@@ -108,6 +127,8 @@ def mills(x):
     r"""Mills' ratio of the standard Normal.
 
     .. math:: R(x) = \Phi(-x) / \varphi(x)
+
+    Args: x — any shape.
     """
     return _SQRT_HALF_PI * erfcx(np.asarray(x, dtype=np.float64) / _SQRT_2)
 
@@ -116,6 +137,8 @@ def mills_slope(x):
     r"""How fast Mills' ratio falls, for x at least -1: positive, and about 1/x² for large x.
 
     .. math:: -R'(x) = 1 - x R(x)
+
+    Args: x — at least −1, any shape.
     """
     x = np.asarray(x, dtype=np.float64)
     inverse_square = 1.0 / np.maximum(x, 30.0) ** 2
@@ -129,6 +152,8 @@ def log_expm1_minus(x):
     r"""Logarithm of what the exponential has beyond its tangent at 0, for any size of x; -inf at 0.
 
     .. math:: \log(e^{x} - 1 - x)
+
+    Args: x — any shape.
     """
     x = np.asarray(x, dtype=np.float64)
     with np.errstate(divide="ignore"):  # from 40 on, the tangent is below half a unit in the last place
@@ -151,7 +176,10 @@ def log_power_excess(log_ratio, excess_order):
 
 
 def log_power_excess_over_ratio(log_ratio, excess_order):
-    """:func:`log_power_excess` without the factor L, for a mean under P; not for ℓ below -700."""
+    """:func:`log_power_excess` without the factor L, for a mean under P; not for ℓ below -700.
+
+    Args: log_ratio — ℓ = log L;  excess_order — s = order − 1; any shapes that broadcast.
+    """
     s, ratio = np.asarray(excess_order, dtype=np.float64), np.maximum(log_ratio, -700.0)
     with np.errstate(divide="ignore", over="ignore"):
         power = s * ratio

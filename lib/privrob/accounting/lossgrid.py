@@ -18,6 +18,8 @@ S is not known, its grid is. Jensen's inequality on Ξ, whose variance is at mos
 
 so that E[B(|S − ε|)] is at most a constant times the mean of that Gaussian bump over the grid's own sum. An error of
 second order, too. The argument uses nothing but the rule, so it holds for any pair.
+
+Source: Doroshenko et al. 2022 (the upper end); the lower end is ours.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def connect_the_dots(log_p, log_q, left, grid):
 
 
 def largest_mean_move(h):
-    """Largest mean change of a loss by the connect-the-dots rule, in units of the spacing h: about h/8.
+    """Largest mean change of a loss by the connect-the-dots rule, in units of the spacing ``h``: about h/8.
 
     A loss x above its left grid point goes up with probability w = (1 − e^{-x})/(1 − e^{-h}), a mean move of w·h − x;
     that is largest at e^{x} = h/(1 − e^{-h}).
@@ -62,7 +64,10 @@ def largest_mean_move(h):
 
 
 def spacing(grid):
-    """The spacing next to a given one whose e^{−h} is a float64: its powers then keep their digits."""
+    """The spacing next to a given one whose e^{−h} is a float64: its powers then keep their digits.
+
+    ``grid`` is the one that is given.
+    """
     return -math.log1p(math.exp(-grid) - 1) if 1e-15 < grid < 1 else grid
 
 
@@ -72,17 +77,23 @@ def fft_error(num_steps):
 
 
 class Step:
-    """One step's privacy loss on the grid: ``probs[i]`` at loss ``(start + i) · grid``, and a mass at infinity."""
+    """One step's privacy loss on the grid: ``probs[i]`` at loss ``(start + i) · grid``, and the mass ``infinite`` at
+    infinity.
+    """
 
     def __init__(self, probs, start, grid, infinite):
         self.probs, self.start, self.grid, self.infinite = probs, int(start), grid, float(infinite)
 
     @property
     def losses(self):
+        """Losses at the grid's points, in nats, shape (n,)."""
         return (self.start + np.arange(self.probs.size)) * self.grid
 
     def tilted(self, order, centre=0):
-        """The step's distribution with weights e^{λ · (loss − that of index ``centre``)}, and the log of their sum."""
+        """The step's distribution with weights e^{λ · (loss − that of index ``centre``)}, and the log of their sum.
+
+        Args: order — λ, at least 0;  centre — the index whose loss counts as 0.
+        """
         if order == 0:
             total = self.probs.sum()
             return self.probs / total, math.log(total)
@@ -105,6 +116,9 @@ class Moments:
     .. math:: \delta(\varepsilon) \le e^{K(\lambda) - \lambda \varepsilon}
               \max_{x > 0} (1 - e^{-x}) e^{-\lambda x}, \quad
               \max = \lambda^\lambda / (1 + \lambda)^{1 + \lambda}
+
+    Args: steps — a list of (:class:`Step`, count);  points — most losses of a step: beyond,
+        neighbours are taken together.
     """
 
     def __init__(self, steps, points=2**15):
@@ -123,11 +137,15 @@ class Moments:
         self.deviation = math.sqrt(variance)
 
     def about_mean(self, order):
-        """K(λ) less λ times the mean."""
+        """K(λ) less λ times the mean. ``order`` is λ."""
         return sum(count * float(logsumexp(order * offset + logs)) for count, offset, logs in self.parts)
 
     def log_delta(self, order, above_mean):
-        """The bound on log δ so far above the mean."""
+        """The bound on log δ so far above the mean.
+
+        Side: upper.
+        Args: order — λ;  above_mean — ε less the mean, in nats.
+        """
         gain = -order * math.log1p(1 / order) - math.log1p(order)
         return self.about_mean(order) + gain - order * above_mean
 
@@ -143,7 +161,10 @@ class Moments:
         return self._best(lambda order: self.log_delta(order, gap), math.log(gap) - 2 * math.log(self.deviation))
 
     def epsilon_upper(self, delta):
-        """A bound on ε at δ, infinite losses apart, that needs no FFT."""
+        """A bound on ε at δ, infinite losses apart, that needs no FFT.
+
+        Side: upper.
+        """
         order = self.order_for_delta(delta)
         bound = self.mean + (self.log_delta(order, 0.0) - math.log(delta)) / order
         return max(0.0, float(bound + 1e-9 * abs(bound) + 1e-14 * self.num_steps))
@@ -255,7 +276,12 @@ def _power(numbers, count):
 
 
 class Composed:
-    """A sum of losses on the grid, one empty point put below the lowest."""
+    """A sum of losses on the grid, one empty point put below the lowest.
+
+    Args: probs — from loss ``start · grid`` on, shape (n,);  start — an index, of the lowest;  grid — the spacing;
+        infinite — mass at infinity;  error — of window and rounding, as a share of the tilted total;  tilt — log moment
+        at λ, λ, and the mean in nats.
+    """
 
     def __init__(self, probs, start, grid, infinite, *, error=0.0, tilt=(0.0, 0.0, 0.0)):
         self.probs, self.size, self.grid, self.start, self.infinite = probs, probs.size, grid, start - 1, infinite
@@ -312,7 +338,10 @@ class Composed:
 
 
 class Moved:
-    """How far a sum on the grid may be from the true one, and what that does to δ: the lower ends."""
+    """How far a sum on the grid may be from the true one, and what that does to δ: the lower ends.
+
+    Args: composed — :class:`Composed`;  num_steps — T.
+    """
 
     def __init__(self, composed, num_steps):
         self.composed = composed

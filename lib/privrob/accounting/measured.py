@@ -1,4 +1,7 @@
-"""Trade-off functions measured from samples: errors of threshold tests, with intervals that hold all at once."""
+"""Trade-off functions measured from samples: errors of threshold tests, with intervals that hold all at once.
+
+Source: ours, from Clopper and Pearson's intervals.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from privrob.accounting import audit
 class Errors:
     """Errors of tests that take outputs above a threshold for Q: shares and intervals, arrays of one shape.
 
+    ``type1`` and ``type2`` are the shares that were counted; ``type1_lower``, ``type1_upper``, ``type2_lower`` and
+    ``type2_upper`` the ends of their intervals.
+
     All intervals hold at once, except with probability ``failure_prob``.
     """
 
@@ -27,16 +33,25 @@ class Errors:
     failure_prob: float
 
     def excess(self, claim):
-        """Interval of how far each test lies above a trade-off function α → β; a curve goes straight up at α = 0."""
+        """Interval of how far each test lies above a trade-off function α → β; a curve goes straight up at α = 0.
+
+        ``claim`` is that function.
+        """
         straight = np.where(self.type1_lower > 0, claim(self.type1_lower), 1.0)
         return self.type2_lower - straight, self.type2_upper - claim(self.type1_upper)
 
     def refuted(self, claim):
-        """Which tests prove that a trade-off function, claimed of T(P, Q), is too high."""
+        """Which tests prove that a trade-off function, claimed of T(P, Q), is too high.
+
+        ``claim`` is a function α → β.
+        """
         return self.excess(claim)[1] < 0
 
     def missed(self, claim):
-        """Which tests prove that they are worse than a trade-off function allows: many, if it is too low."""
+        """Which tests prove that they are worse than a trade-off function allows: many, if it is too low.
+
+        ``claim`` is a function α → β.
+        """
         return self.excess(claim)[0] > 0
 
 
@@ -46,7 +61,8 @@ def errors_of(scores_p, scores_q, *, failure_prob=1e-3, num_thresholds=20):
     Thresholds are quantiles of the first half of the scores; the other half is counted. Where the likelihood ratio
     rises with the score these are the best tests (Neyman and Pearson).
 
-    Args: scores_p, scores_q — outputs under P and under Q, shapes (n,) and (m,), at least 4 each.
+    Args: scores_p, scores_q — outputs under P and under Q, shapes (n,) and (m,), at least 4 each;
+        num_thresholds — how many are tried, at least 1.
     Returns: :class:`Errors`, in rising order of the threshold; equal thresholds are one.
     """
     p, q = checks.array("scores_p", scores_p, ndim=1), checks.array("scores_q", scores_q, ndim=1)

@@ -48,11 +48,11 @@ def compose(entries, *, delta, tolerance=1e-3, points=_POINTS):
     """ε of a composition of mechanisms at δ: the larger of its directions.
 
     Paper: dplearn, How to compose privacy bound for multiple iterations? (as exact as float64 allows).
-    Args: entries — list of (pair, count): ``pair`` a :class:`Pair`, or one for each direction;
+    Args: entries — list of (pair, count): ``pair`` a :class:`.Pair`, or one for each direction;
         delta — in [0, 1), at least 1e-200 unless the answer is a closed form;
         tolerance — width at which refinement stops: absolute for ε from 1 to 1000, relative below, and relative to
         ε/1000 above;  points — most points of a grid: bounds the time (2²²: some seconds) and the width.
-    Returns: :class:`Interval`, ``upper`` is the guarantee; infinity where so much mass has an infinite loss.
+    Returns: :class:`.Interval`, ``upper`` is the guarantee; infinity where so much mass has an infinite loss.
     """
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)
     tolerance = checks.positive("tolerance", tolerance)
@@ -65,7 +65,7 @@ def delta(entries, *, epsilon, tolerance=1e-3, points=_POINTS):
 
     Args: epsilon — at least 0, infinity allowed;  tolerance — relative width at which refinement stops;  the others
         as in :func:`compose`.
-    Returns: :class:`Interval`, ``upper`` is the guarantee (1e-200 at least, where it rests on a grid).
+    Returns: :class:`.Interval`, ``upper`` is the guarantee (1e-200 at least, where it rests on a grid).
     """
     epsilon = checks.nonnegative("epsilon", epsilon)
     tolerance = checks.positive("tolerance", tolerance)
@@ -297,7 +297,9 @@ def gaussian(*, noise_multiplier):
 
 
 def gaussian_mixture(weights_p, means_p, weights_q, means_q):
-    """Mixtures of unit Normals. Args: weights of sum 1, and means, those of P at least those of Q (the loss rises)."""
+    """Mixtures of unit Normals. Args: weights_p, weights_q — of sum 1, shapes (n,) and (m,);  means_p, means_q — of the
+    same shapes, all of P's at least all of Q's (the loss rises).
+    """
     sides = []
     for name, weights, means in (("p", weights_p, means_p), ("q", weights_q, means_q)):
         weights = checks.array(f"weights_{name}", weights, ndim=1)
@@ -358,7 +360,10 @@ def approximate_dp(*, epsilon, delta):
 
 
 def binomial(*, trials, success_prob, shift=1):
-    """Binomial noise on a count: ``shift`` + Binomial(n, p) and Binomial(n, p)."""
+    """Binomial noise on a count: ``shift`` + Binomial(n, p) and Binomial(n, p).
+
+    Args: trials — n;  success_prob — p in (0, 1);  shift — a whole number.
+    """
     trials = checks.integer("trials", trials, low=1)
     prob = checks.probability("success_prob", success_prob, allow_zero=False, allow_one=False)
     shift = checks.integer("shift", shift, low=0)

@@ -32,7 +32,10 @@ _NOISELESS = 1e-6  # noise multipliers below it are bounded by their neighbours 
 
 @dataclass(frozen=True)
 class Record:
-    """What an ε was computed with. ``grid`` is the spacing of privacy losses in nats (0 for a closed form)."""
+    """What an ε was computed with. ``grid`` is the spacing of privacy losses in nats (0 for a closed form).
+
+    ``points`` is the grid's size, ``accountant`` the function's name.
+    """
 
     accountant: str
     neighbouring: str
@@ -73,6 +76,7 @@ def sampled_gaussian(*, sample_rate, noise_multiplier, num_steps, delta, neighbo
 def epsilon_curve(*, sample_rate, noise_multiplier, steps, delta, neighbouring, points=_POINTS_CURVE):
     """ε after each of several step counts of one run: the step is discretised once, for the longest of them.
 
+    Side: both ends, as in :func:`sampled_gaussian`.
     Args: steps — a list of step counts;  the others as in :func:`sampled_gaussian`.
     Returns: list of :class:`Epsilon`, non-decreasing in the step count at each end that is a guarantee.
     """

@@ -139,11 +139,19 @@ class Settings:
         return renyi(orders, settings=self, sample_rate=sample_rate, neighbouring=neighbouring)
 
     def sampled_epsilon(self, count, delta, *, sample_rate, neighbouring):
-        """ε of so many steps on Poisson samples: :func:`composed_epsilon`."""
+        """ε of so many steps on Poisson samples: :func:`composed_epsilon`.
+
+        Side: upper.
+        Args: count — of steps.
+        """
         return composed_epsilon(count, delta, settings=self, sample_rate=sample_rate, neighbouring=neighbouring)
 
     def composed_epsilon(self, count, delta, *, neighbouring, sampling):
-        """ε of so many steps without sampling."""
+        """ε of so many steps without sampling.
+
+        Side: upper; a record added or removed.
+        Args: count — of steps.
+        """
         _unsampled(neighbouring, sampling)
         return composed_epsilon(count, delta, settings=self, sample_rate=1.0, neighbouring="add_remove")
 
@@ -289,7 +297,7 @@ def _profile(epsilon, settings, case):
 
 
 def epsilon(delta_target, *, settings, sample_rate, neighbouring, case="both"):
-    """The smallest ε of one step at a δ, as an :class:`Interval` some 1e-9 wide.
+    """The smallest ε of one step at a δ, as an :class:`.Interval` some 1e-9 wide.
 
     Args: delta_target — in [0, 1); at 0 the answer is infinite unless nothing is sampled;  the others as in
         :func:`renyi`.
@@ -330,7 +338,7 @@ def composed_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, p
     Paper: ptr, Figures 3 and 5 (tight).
     Args: num_steps — T, at least 0;  delta — in [1e-200, 1);  settings, sample_rate, neighbouring — as in
         :func:`renyi`;  points — most points of a grid.
-    Returns: :class:`Interval`, ``upper`` is the guarantee.
+    Returns: :class:`.Interval`, ``upper`` is the guarantee.
     """
     num_steps, q = checks.integer("num_steps", num_steps, low=0), _rate(sample_rate)
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)

@@ -233,6 +233,8 @@ def hidden_margin(orders, *, settings):
     post-processing.
 
     Paper: ptr, A.1.1 (its case 2).
+    Side: upper.
+    Args: orders — each > 1, shape (k,);  settings — of :class:`privrob.accounting.ptr.Settings`.
     """
     orders = checks.orders(orders)
     noise = settings.bounded_noise_multiplier
@@ -312,7 +314,7 @@ def hybrid_epsilon(num_steps, delta, *, settings, sample_rate, neighbouring, ord
     """ε of T steps at δ by :func:`hybrid`; infinite where the bad branches alone may exceed δ.
 
     Args: orders — None: those of every accountant;  conversion — one of :data:`privrob.accounting.rdp.CONVERSIONS`.
-    Returns: :class:`Interval` whose lower end is 0.
+    Returns: :class:`.Interval` whose lower end is 0.
     """
     num_steps = checks.integer("num_steps", num_steps, low=0)
     delta = checks.real("delta", delta, low=0.0, high=1.0, open_high=True)

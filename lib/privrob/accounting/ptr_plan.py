@@ -23,7 +23,10 @@ _CONVERSION = "balle2020"
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings and a number of steps that keep within a target: ``epsilon.upper`` is at most ``target``."""
+    """Settings and a number of steps that keep within a target: ``epsilon.upper`` is at most ``target``.
+
+    ``accountant`` found it; ``tuning_counted`` says whether choosing the settings by results is paid for (it is not).
+    """
 
     settings: ptr.Settings
     sample_rate: float
@@ -60,10 +63,12 @@ def _more_orders():
 
 
 def spender(accountant, *, settings, sample_rate, delta, neighbouring, tolerance=1e-4):
-    """A function of a number of steps that gives the :class:`Interval` of ε by one accountant.
+    """A function of a number of steps that gives the :class:`.Interval` of ε by one accountant.
 
     ``pld`` (tight), ``rdp`` (exact curve, :func:`privrob.accounting.ptr.renyi`), ``hybrid``, and as the document does
     it: ``theorem_4_4`` (within its conditions: infinite outside them), ``black_box`` and ``direct``.
+
+    Args: accountant — one of :data:`ACCOUNTANTS`;  tolerance — of ``pld``, how far its two ends may be apart, relative.
     """
     checks.choice("accountant", accountant, ACCOUNTANTS)
     delta = checks.probability("delta", delta, allow_one=False)
@@ -188,7 +193,8 @@ def sensitivity_bound_for(
 ) -> Plan:
     """The smallest τ, hence the least noise σ₂ = τσ₁ on the robust statistic, at which so many steps spend at most ε.
 
-    Args: noise_multiplier — σ₁;  tolerance — relative, of τ, from 1e-6 to 1;  the others as above.
+    Args: noise_multiplier — σ₁;  tolerance — relative, of τ, from 1e-6 to 1;  the others as above;
+        scale_ratio — b;  test_failure — δ₀.
     Raises: ValueError — where τ = 1 spends more than the target.
     """
     target, delta = _budget(epsilon, delta)

@@ -1,6 +1,8 @@
 """Propose-Test-Release integrated as its proofs write it: slow, and independent of the closed forms that it checks.
 
 Everything here is a Rényi divergence in nats at one order, by quadrature over what the mechanism releases.
+
+``order`` is a number above 1, and answers are Rényi divergences in nats of :class:`privrob.accounting.ptr.Settings`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ def of_mechanism(order, *, settings, case):
     """One run: over the noisy margin, with the branch that it takes at the threshold.
 
     Paper: ptr, Equations 9 to 32.
+    Args: case — ``"test_fails"`` (the margin stays, the target moves) or ``"bounded"`` (it moves by 1).
     """
     checks.choice("case", case, ["test_fails", "bounded"])
     moved, reach = {"test_fails": (0.0, 1.0), "bounded": (1.0, settings.sensitivity_bound)}[case]
@@ -30,7 +33,8 @@ def of_neighbours(order, *, settings, margins, reach):
     """One run on neighbours with these margins, whose target moves by 1 and whose robust statistic by ``reach``.
 
     The margin is integrated piece by piece between its kinks; the answer given it is a Gaussian's closed form.
-    Args: margins — of the data set in the denominator, and of its neighbour;  settings — with global sensitivities 1.
+    Args: reach — what the robust statistic moves by;  margins — of the data set in the denominator, and of its
+        neighbour;  settings — with global sensitivities 1.
     """
     scale, threshold = settings.scale_ratio, settings.threshold
     moves = (1 / settings.noise_multiplier, reach / settings.robust_noise_multiplier)

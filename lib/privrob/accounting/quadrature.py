@@ -2,6 +2,8 @@
 
 A row is one integral. Its first panels must be fine enough that no peak hides between their nodes: callers start them
 at the peaks, and in their widths.
+
+Source: ours.
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ class OrderEdgeWarning(UserWarning):
 class Converted:
     """An (ε, δ) guarantee read off a Rényi curve, an upper bound in both numbers, and how it was found.
 
+    ``conversion`` is one of :data:`CONVERSIONS`.
+
     ``order`` is the one that gave it. ``at_edge``: that is an end of the grid, and an order beyond may give less.
     """
 
@@ -64,7 +66,11 @@ def default_orders():
 
 
 def curve_of(log_excess, excess_order):
-    """The divergence from the logarithm of (moment − 1)/(order − 1), the mean of ``log_power_excess``."""
+    """The divergence from the logarithm of (moment − 1)/(order − 1), the mean of ``log_power_excess``.
+
+    Args: log_excess — that logarithm, shape (k,);  excess_order — order − 1, shape (k,).
+    Returns: nats, shape (k,).
+    """
     log_gain = np.log(excess_order) + log_excess
     with np.errstate(over="ignore"):  # a tiny gain is not carried as its logarithm's logarithm
         return np.where(log_gain < -40, np.exp(log_excess), np.logaddexp(0.0, log_gain) / excess_order)
@@ -85,7 +91,10 @@ def gaussian(orders, *, noise_multiplier):
 
 
 def kl_gaussian(*, noise_multiplier):
-    """The limit of :func:`gaussian` at order 1."""
+    """The limit of :func:`gaussian` at order 1.
+
+    Side: exact.
+    """
     sigma = checks.nonnegative("noise_multiplier", noise_multiplier)
     square = 2 * sigma * sigma
     return 1 / square if square else math.inf
@@ -114,7 +123,10 @@ def laplace(orders, *, scale_ratio):
 
 
 def kl_laplace(*, scale_ratio):
-    r"""The limit of :func:`laplace` at order 1: :math:`e^{-1/b} - 1 + 1/b`."""
+    r"""The limit of :func:`laplace` at order 1: :math:`e^{-1/b} - 1 + 1/b`.
+
+    Side: exact.
+    """
     b = checks.nonnegative("scale_ratio", scale_ratio)
     return float(expm1_minus(-1 / b)) if b and math.isfinite(1 / b) else math.inf
 
@@ -136,7 +148,10 @@ def randomized_response(orders, *, epsilon):
 
 
 def kl_randomized_response(*, epsilon):
-    r"""The limit of :func:`randomized_response` at order 1: :math:`\varepsilon \tanh(\varepsilon/2)`."""
+    r"""The limit of :func:`randomized_response` at order 1: :math:`\varepsilon \tanh(\varepsilon/2)`.
+
+    Side: exact.
+    """
     epsilon = checks.nonnegative("epsilon", epsilon)
     return epsilon * math.tanh(epsilon / 2)
 
@@ -147,14 +162,17 @@ def pure(orders, *, epsilon):
     .. math:: \tfrac{1}{a-1}\log \frac{\sinh(a\varepsilon) - \sinh((a-1)\varepsilon)}{\sinh \varepsilon}
         \le \min(a \varepsilon^2/2,\ \varepsilon)
 
-    Paper: Bun and Steinke 2016, Proposition 3.3 (its proof; the statement keeps the right-hand side only).
+    Source: Bun and Steinke 2016, Proposition 3.3 (its proof; the statement keeps the right-hand side only).
     Args and Returns: as :func:`randomized_response`, an upper bound.
     """
     return randomized_response(orders, epsilon=epsilon)
 
 
 def kl_pure(*, epsilon):
-    """The limit of :func:`pure` at order 1."""
+    """The limit of :func:`pure` at order 1.
+
+    Side: upper.
+    """
     return kl_randomized_response(epsilon=epsilon)
 
 

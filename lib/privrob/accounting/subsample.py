@@ -79,7 +79,10 @@ def sampled_gaussian(orders, *, sample_rate, noise_multiplier, neighbouring):
 
 
 def kl_sampled_gaussian(*, sample_rate, noise_multiplier, neighbouring):
-    """The limit of :func:`sampled_gaussian` at order 1: the Kullback–Leibler divergence of one step, in nats."""
+    """The limit of :func:`sampled_gaussian` at order 1: the Kullback–Leibler divergence of one step, in nats.
+
+    Side: exact but for the quadrature.
+    """
     q, sigma, direction = _step(sample_rate, noise_multiplier, neighbouring)
     plain = rdp.kl_gaussian(noise_multiplier=sigma)
     if q == 0 or q == 1:
@@ -136,7 +139,7 @@ def poisson_amplified(orders, *, sample_rate, rdp_at, neighbouring):
 def amplified_dp(epsilon, delta, *, sample_rate):
     r"""What an (ε, δ)-DP mechanism guarantees on a Poisson sample: :math:`(\log(1 + q(e^\varepsilon - 1)), q\delta)`.
 
-    Paper: Balle, Barthe and Gaboardi 2018, Theorem 8.
+    Source: Balle, Barthe and Gaboardi 2018, Theorem 8.
     Assumes: neighbours differ by one record added or removed.
     Args: epsilon — at least 0, infinity allowed;  delta — in [0, 1];  sample_rate — q in [0, 1].
     Returns: (ε, δ), floats.
@@ -222,6 +225,8 @@ def peaks(s, log_odds, mu, direction):
 
     L's logarithm bends at one place, from flat to a slope of μ; its slope is μ·expit. A peak of z ↦ p log L − z²/2 is a
     fixed point of z ↦ p·μ·expit. For p > 1 there may be two, none narrower than a Normal; for p < 0 one, and narrower.
+
+    Args: s — order − 1, shape (k,);  log_odds — log q/(1 − q);  mu — μ;  direction — ``"remove"`` or ``"add"``.
     """
 
     def climb(z):

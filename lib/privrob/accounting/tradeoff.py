@@ -29,7 +29,10 @@ _ROUNDING = 1e-14  # relative, of a sum of masses
 
 
 class Knots(NamedTuple):
-    """Where the pieces meet, as logarithms, from α = 0 to α = 1: of α, 1 − α, β and 1 − β."""
+    """Where the pieces meet, as logarithms, from α = 0 to α = 1: of α, 1 − α, β and 1 − β.
+
+    The fields ``log_type1``, ``log_accept``, ``log_type2`` and ``log_power`` hold these, shape (n,).
+    """
 
     log_type1: np.ndarray
     log_accept: np.ndarray
@@ -80,12 +83,12 @@ class Tradeoff:
 
     @classmethod
     def of(cls, p, q):
-        """T(P, Q) of two arrays of probabilities."""
+        """T(P, Q) of two arrays of probabilities ``p`` and ``q``, shape (n,)."""
         return cls(DiscretePair.of(p, q))
 
     @classmethod
     def of_logs(cls, log_p, log_q):
-        """T(P, Q) of two arrays of log masses."""
+        """T(P, Q) of two arrays of log masses ``log_p`` and ``log_q``, shape (n,)."""
         return cls(DiscretePair(log_p, log_q))
 
     @cached_property
@@ -116,7 +119,11 @@ class Tradeoff:
             return np.exp(self._log_type2(np.log(alpha), np.log1p(-alpha)))[()]
 
     def log_type2(self, log_type1):
-        """log β at log α, for type-I errors below 1e-308 too."""
+        """log β at log α, for type-I errors below 1e-308 too.
+
+        Side: exact; a lower bound for what the pair dominates.
+        Args: log_type1 — log α, at most 0, any shape.
+        """
         logs = checks.array("log_type1", log_type1, finite=False)
         if not (logs <= 0).all():
             raise ValueError(f"log_type1 must be at most 0, got log_type1={log_type1!r}")
@@ -164,7 +171,7 @@ class Tradeoff:
         return np.exp(np.maximum(self._log_gain(epsilon), self.inverse_cached._log_gain(epsilon)))[()]
 
     def epsilon(self, delta):
-        """The smallest ε at δ, of both directions, as an :class:`Interval` as wide as rounding.
+        """The smallest ε at δ, of both directions, as an :class:`.Interval` as wide as rounding.
 
         Every knot asks for :math:`e^\\varepsilon \\ge (1 - \\beta - \\delta)/\\alpha`.
 
@@ -239,14 +246,14 @@ def _renyi(pair, orders):
 
 def at(pair, type1):
     r"""T(P, Q) at each type-I error, for any pair: continuous ones, mixtures, samples. A lower bound, tight but for
-    rounding and what :meth:`Pair.cells` leaves out.
+    rounding and what :meth:`.Pair.cells` leaves out.
 
     A test that rejects all losses :math:`\log P/Q \le \tau` touches the curve, with slope :math:`-e^{-\tau}` there;
     the curve lies above each such line, so that a τ found by bisection can only cost tightness. Where the loss has an
     atom, the line is the piece itself.
 
     Paper: fdp, Remark 3 (Gaussian, Laplace and discrete Gaussian noise).
-    Args: pair — any :class:`Pair`;  type1 — any shape.
+    Args: pair — any :class:`.Pair`;  type1 — any shape.
     """
     if isinstance(pair, DiscretePair):
         return Tradeoff(pair)(type1)

@@ -27,8 +27,8 @@ def exact(entries):
     Paper: fdp, Remark 13.
     Printed: it can be approximated.   Used: equal coordinates need no approximation: d binomial pairs are Theorem 3
     with dM trials, and of ternary ones the sum is enough.
-    Args: entries — list of (:class:`DiscretePair`, count).
-    Returns: :class:`Tradeoff`; NotAvailable for more than 2¹⁷ outcomes, for which :func:`lower` is there.
+    Args: entries — list of (:class:`.DiscretePair`, count).
+    Returns: :class:`.Tradeoff`; NotAvailable for more than 2¹⁷ outcomes, for which :func:`lower` is there.
     """
     parts = [(pair, checks.integer("count", count, low=0)) for pair, count in entries]
     parts = [(pair, count) for pair, count in parts if count]
@@ -69,6 +69,7 @@ def clt_mu(entries):
     An approximation, no guarantee. Both hypotheses' standard deviations enter, as their mean.
 
     Paper: fdp, Remark 13 (Dong et al. 2021, Theorem 3.4).
+    Side: neither.
     """
     null, other = (_cumulants(entries, side) for side in (0, 1))
     if null[1] == 0:  # nothing is told
@@ -88,7 +89,9 @@ def approximate(entries, type1, *, method):
     with the first term of the bracket for ``edgeworth_1``, all for ``edgeworth_2``; ``clt`` is a Gaussian curve.
 
     Paper: fdp, Remark 13 (Zheng et al. 2020).
-    Args: entries — list of (:class:`DiscretePair`, count), of finite losses, T(P, Q) with P the null.
+    Side: neither.
+    Args: entries — list of (:class:`.DiscretePair`, count), of finite losses, T(P, Q) with P the null;
+        method — one of :data:`METHODS`.
     """
     alpha = type1_errors(type1)
     if checks.choice("method", method, METHODS) == "clt":

@@ -26,11 +26,13 @@ def pointwise(curves, type1):
 
 
 def minimum(curves):
-    """The convex hull of the smallest of several trade-off functions, as a :class:`Tradeoff`.
+    """The convex hull of the smallest of several trade-off functions, as a :class:`.Tradeoff`.
 
     Paper: fdp, Theorems 2, 3 and 9.
     Printed: f = min{β⁺, β⁻} is a trade-off function.   Used: its hull, where it isn't convex: M = 6, p = 0.3, l = 2
     have a minimum of 0.2037 at α = 0.2025, and 0.1708 on the hull. Definition 3 wants a convex f.
+    Side: lower, for each mechanism that one of them bounds.
+    Args: curves — a list of :class:`privrob.accounting.tradeoff.Tradeoff`.
     Returns: exact but for rounding; a curve that is nowhere above the others comes back as it was.
     """
     return reduce(_lower, _checked(curves))

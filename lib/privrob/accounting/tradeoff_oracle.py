@@ -26,13 +26,16 @@ _LEFT_OUT = decimal.Decimal("1e-50")
 
 
 def law(masses):
-    """Probabilities as they stand in float64, exactly, as fractions by position."""
+    """Probabilities as they stand in float64, exactly, as fractions by position. ``masses`` has shape (n,)."""
     return {k: Fraction(float(mass)) for k, mass in enumerate(masses)}
 
 
 def binomial(trials, success_prob):
     """Binomial(n, p) in 60 digits, by ratios of neighbours from the mode; beyond 5,000 trials without outcomes below
-    1e-50 of the mode."""
+    1e-50 of the mode.
+
+    Args: trials — n;  success_prob — p.
+    """
     trials = checks.integer("trials", trials, low=1)
     prob = checks.probability("success_prob", success_prob)
     if prob in (0.0, 1.0):
@@ -56,7 +59,7 @@ def binomial(trials, success_prob):
 
 
 def shifted(outcomes, shift):
-    """The law of an outcome plus an integer."""
+    """The law of an outcome plus an integer. ``outcomes`` is {outcome: weight}, ``shift`` what is added."""
     return {k + shift: weight for k, weight in outcomes.items()}
 
 
@@ -105,7 +108,8 @@ def noise(type1, *, num_trials, success_prob, max_value):
     """Binomial noise on 0 … l at the two ends, in both orders: (β⁺, β⁻), each (n,).
 
     Paper: fdp, Corollary 1 and Theorem 2.
-    Args: type1 — beyond 5,000 trials 0 or at least 1e-40, as the tails have been left out.
+    Args: type1 — beyond 5,000 trials 0 or at least 1e-40, as the tails have been left out;
+        success_prob — p;  max_value — l.
     """
     alpha, shift = np.ravel(checks.array("type1", type1)), checks.integer("max_value", max_value, low=0)
     low = binomial(num_trials, success_prob)
@@ -124,6 +128,7 @@ def best_of_all_tests(p, q, alpha):
     """(β, φ): a linear programme over all tests φ in [0, 1]ⁿ with E_P φ ≤ α, which knows of no threshold.
 
     Paper: fdp, Definition 2.
+    Args: p, q — probabilities under P and Q, shape (n,);  alpha — α.
     """
     found = optimize.linprog(-np.asarray(q), A_ub=[p], b_ub=[alpha], bounds=(0, 1))
     return 1 + found.fun, found.x
@@ -135,6 +140,7 @@ def threshold_test(p, q, *, threshold, at_threshold):
 
     Paper: fdp, Lemma 3 (30); Figures 1, 5 and 6 (γ from 0 to 1 at the ratio of each outcome of P).
     Printed: most powerful at its level, for every h and γ.   Used: γ = 1 at h = ∞, where rejecting costs nothing.
+    Args: p, q — probabilities, shape (n,);  at_threshold — γ.
     """
     p, q = (checks.array(name, law, ndim=1) for name, law in (("p", p), ("q", q)))
     ratio = np.divide(q, p, out=np.full(p.size, np.inf), where=p > 0)
@@ -147,6 +153,7 @@ def delta_by_sets(p, q, epsilon):
     """The largest P(O) − e^ε Q(O) or Q(O) − e^ε P(O) over all 2ⁿ sets O of outputs.
 
     Paper: fdp, Definition 1 (1).
+    Args: p, q — probabilities, shape (n,).
     """
     p, q = (checks.array(name, law, ndim=1) for name, law in (("p", p), ("q", q)))
     sets = np.array(list(itertools.product([0, 1], repeat=p.size)))

@@ -2,6 +2,8 @@ r"""Dominating pairs made of others: one chosen by a public coin, and one that d
 
 A hockey-stick profile is :math:`H(\gamma) = P(L > \log\gamma) - \gamma\, Q(L > \log\gamma)`, convex in γ, with slope
 :math:`-Q(L > \log\gamma)`: masses above a loss and the profile tell the same.
+
+Source: ours.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Training, on torch."""
+"""Training, on torch: private, robust, both or neither.
+
+Source: ours; the modules name theirs.
+"""

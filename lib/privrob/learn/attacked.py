@@ -49,7 +49,11 @@ _last = {}  # cells of a sweep share their data: the last set is kept
 
 
 def loaded(name, arguments, *, crop=None, device=None, double=False):
-    """A data set, and its tensors with pixels in [−1, 1], the middle ``crop`` × ``crop`` of each image."""
+    """The data set of that ``name``, and its tensors with pixels in [−1, 1], the middle ``crop`` × ``crop`` of each
+    image.
+
+    Args: arguments — of :func:`privrob.learn.datasets.load`;  double — float64.
+    """
     key = repr((name, sorted(arguments.items()), crop, device, double))
     if key not in _last:
         _last.clear()
@@ -149,7 +153,10 @@ def evaluate(serve, images, labels, *, evaluation, streams, answers=None, notes=
 
 
 def attack_rows(serve, images, labels, evaluation, streams, *, notes=None):
-    """Accuracy of what is served: at clean images, then under each attack."""
+    """Accuracy of what is served: at clean images, then under each attack.
+
+    Args: serve, evaluation, notes — as of :func:`evaluate`.
+    """
     images, labels = (part[: evaluation["num_attacked"]] for part in (images, labels))
     shared = {"row": "attack", "num_images": len(labels)}
     rows = [{**shared, **_CLEAN, "radius": 0.0, "accuracy": accuracy_of(serve(), images, labels)}]
@@ -162,7 +169,10 @@ def attack_rows(serve, images, labels, evaluation, streams, *, notes=None):
 
 
 def certificate_rows(serve, images, labels, evaluation, streams, *, answers):
-    """Certified accuracy at each radius, by certificate and bound; at clean images, and at attacked ones."""
+    """Certified accuracy at each radius, by certificate and bound; at clean images, and at attacked ones.
+
+    Args: serve, evaluation, answers — as of :func:`evaluate`.
+    """
     if answers is None or not len(labels):
         return []
     images, labels = (part[: evaluation["num_certified"]] for part in (images, labels))
@@ -180,7 +190,10 @@ def certificate_rows(serve, images, labels, evaluation, streams, *, answers):
 
 @torch.no_grad()
 def accuracy_of(deployed, images, labels):
-    """Share of images whose label is served; None without images."""
+    """Share of images whose label is served; None without images.
+
+    Args: deployed — with ``predict_logits``.
+    """
     right = 0
     for part, targets in zip(images.split(_AT_ONCE), labels.split(_AT_ONCE), strict=True):
         right += int((deployed.predict_logits(part).argmax(1) == targets).sum())

@@ -52,6 +52,7 @@ class ImageNetFeatures:
         return ()
 
     def both(self, train, test, *, streams):
+        """(features of ``train``, of ``test``): each image by itself, brought to ImageNet's mean and deviation."""
         if train.shape[1] != 3:
             raise ValueError(f"images must have 3 channels for features 'imagenet', got shape {tuple(train.shape[1:])}")
         network = self._network().eval().to(train.device)

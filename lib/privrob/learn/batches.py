@@ -7,7 +7,9 @@ import torch
 
 
 def as_labels(name, labels, *, num_classes, device="cpu"):
-    """Class numbers as int64, from a tensor, an array or a list of any integer type; anything else is refused."""
+    """Class numbers as int64 (``name`` them in errors), from a tensor, an array or a list of any integer type; anything
+    else is refused.
+    """
     labels = labels if isinstance(labels, torch.Tensor) else _tensor(name, labels)
     if labels.numel() and (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool):
         raise TypeError(

@@ -1,4 +1,7 @@
-"""One training as a cell of a sweep: data, features and settings in, rows out."""
+"""One training as a cell of a sweep: data, features and settings in, rows out.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 

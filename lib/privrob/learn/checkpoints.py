@@ -1,4 +1,7 @@
-"""A training's state in a file: whole or not at all, with a checksum, and only for the training that it belongs to."""
+"""A training's state in a file: whole or not at all, with a checksum, and only for the training that it belongs to.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 

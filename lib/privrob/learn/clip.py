@@ -38,6 +38,7 @@ def clip_weights(norms, max_grad_norm):
     .. math:: w_i = 1 / \max(1, n_i / C)
 
     Paper: dplearn, Training a machine learning model with DP-SGD ("Clip gradient").
+    Args: norms — n_i, any shape;  max_grad_norm — C.
     """
     bound = checks.positive("max_grad_norm", max_grad_norm)
     return 1.0 / torch.clamp(norms / bound, min=1.0)
@@ -144,7 +145,11 @@ class PerExample:
 
 
 class Batch:
-    """One batch's gradients: ``losses`` and ``norms`` (float64), each of shape (B,)."""
+    """One batch's gradients: ``losses`` and ``norms`` (float64), each of shape (B,).
+
+    Args: layers — each with its part of the gradients;  source — the :class:`PerExample` that made it;  scales — s of
+        each parameter, or None;  losses — (B,).
+    """
 
     def __init__(self, losses, layers, source, scales=None):
         self.losses, self._layers, self._source, self._turn = losses, layers, source, source._taken

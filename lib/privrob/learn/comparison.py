@@ -178,7 +178,7 @@ class Plan:
         return self._cell("stobatch", training, NOISES[noise], epsilon, seed, ablation)
 
     def baseline(self, name, epsilon, seed):
-        """A cell of a baseline of ``PRIVATE``, ``PUBLIC`` or ``RELEASED``."""
+        """A cell of the baseline ``name``, of ``PRIVATE``, ``PUBLIC`` or ``RELEASED``."""
         own = PRIVATE["SecureSGD"] | {"variant": "as_released"} if name == RELEASED else (PRIVATE | PUBLIC)[name]
         own = own | {"num_steps": self.baseline_steps, "batch_size": self.baseline_batch, "delta": self.delta}
         if epsilon is not None:
@@ -251,6 +251,7 @@ def paired_test(ours, theirs):
     differ by the same, NaN for a single pair.
 
     Paper: stobatch, Section 4 ("All statistical tests are 2-tail t-tests").
+    Args: ours, theirs — accuracies, (k,) each.
     """
     gains = checks.array("ours", ours, ndim=1) - checks.array("theirs", theirs, ndim=1)
     if len(gains) < 2:
@@ -264,6 +265,7 @@ def paired_test(ours, theirs):
 def implied_spread(gain, p_value, *, num_pairs):
     """The standard deviation that pairs must have for a mean ``gain`` and a two-tailed p-value.
 
+    Args: p_value — in (0, 1).
     Returns: in the unit of ``gain``; :func:`rounding_spread` is the least that counted accuracies can have.
     """
     num_pairs = checks.integer("num_pairs", num_pairs, low=2)

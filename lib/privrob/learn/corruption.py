@@ -108,7 +108,11 @@ class FaultyGradients:
         return batch.plus(bad, self.noise(batch.gradients()[bad]))
 
     def noise(self, like):
-        """What is added to gradients, one a row."""
+        """What is added to gradients, one a row.
+
+        Args: like — the gradients, (m, d).
+        Returns: shape (m, d).
+        """
         drawn = torch.randn(like.shape, generator=self.source, dtype=like.dtype, device=like.device)
         return self.corruption.noise_std * drawn
 

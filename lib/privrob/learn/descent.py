@@ -22,7 +22,8 @@ _MEAN, _SQUARE, _TINY = 0.9, 0.999, 1e-8
 def step_size(step, *, learning_rate, final_learning_rate=None, decay_steps, schedule="linear"):
     """η at a step (from 0): from the first to the final value over ``decay_steps``, then the final value.
 
-    Paper: dplearn, Advanced topic (step sizes).  Args: final_learning_rate — None: constant.
+    Paper: dplearn, Advanced topic (step sizes).  Args: final_learning_rate — None: constant;  schedule — ``linear`` or
+        ``cosine``.
     """
     if final_learning_rate is None:
         return learning_rate
@@ -45,7 +46,10 @@ class Descent:
 
     @torch.no_grad()
     def step(self, gradients, size):
-        """Move the parameters by one step of this size."""
+        """Move the parameters by one step of this size.
+
+        Args: gradients — one tensor a parameter;  size — η.
+        """
         self.count += 1
         for i, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             own = [kept[i] for kept in self.kept]
@@ -68,6 +72,7 @@ class Descent:
         return {"count": self.count, "kept": [[t.cpu() for t in kept] for kept in self.kept]}
 
     def restore(self, state):
+        """Go on from a ``state`` that :meth:`state` gave."""
         self.count = state["count"]
         for kept, saved in zip(self.kept, state["kept"], strict=True):
             for mine, theirs in zip(kept, saved, strict=True):

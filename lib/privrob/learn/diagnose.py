@@ -20,7 +20,7 @@ def gradient_errors(model, images, labels, *, bounds, num_classes, noise_multipl
     :math:`\lVert \bar g_C - g \rVert`, and the root mean square of the noise, :math:`\sigma C \sqrt d / m`.
 
     Paper: dplearn, Advanced topic ("gradient computation incurs error due to clipping and additive noise").
-    Args: images, labels — records;  bounds — the C's;  noise_multiplier — σ;  expected_batch — m.
+    Args: model — a module;  images, labels — records;  bounds — the C's;  noise_multiplier — σ;  expected_batch — m.
     Returns: one dict a bound: ``clip_norm``, ``gradient_norm`` (of g), ``clipping_error``, ``noise_error``, ``cosine``
         (of g and the clipped mean), ``clipped_fraction``.
     """

@@ -196,7 +196,7 @@ def train(
     """Train one model; yields one row at each evaluation, the last with the sha256 of the final weights.
 
     Paper: dplearn, Training a machine learning model with DP-SGD (the algorithm, line by line in
-        :class:`privrob.learn.releases.Clipping`).
+        :class:`.Clipping`).
     Args: settings — :class:`DPSGDSettings`;  train_images, test_images — float tensors (n, channels, height, width);
         train_labels, test_labels — integers (n,);  num_classes — outputs of the model;
         streams — :class:`privrob.kinds.Streams`, of which ``init``, ``batches`` and ``noise`` are used;
@@ -320,6 +320,7 @@ class Training:
     # ------------------------------------------------------------------------------------------------------- rows
 
     def rows(self):
+        """All steps that are left; yields the rows as they come, those of before first."""
         yield from self.done
         if self.done and self.done[-1]["weights_sha256"]:
             return
@@ -334,7 +335,7 @@ class Training:
         return poisson_batch(self.batches, num_records=len(self.images), sample_rate=self.settings.sample_rate)
 
     def advance(self, indices):
-        """One step on these records; a row where one is due before the last."""
+        """One step on the records at ``indices``; a row where one is due before the last."""
         settings = self.settings
         self.seen.add(len(indices), self._step(indices))
         self.step += 1

@@ -63,6 +63,7 @@ class ScatteringFeatures:
     sources = ("features.py", "scattering.py")  # all code that has a part in the features
 
     def fingerprint(self):
+        """{data set: its fingerprint} of other data that was used: none."""
         return {}
 
     def history(self):
@@ -83,6 +84,7 @@ class ScatteringFeatures:
         return in_parts(images, one)
 
     def both(self, train, test, *, streams):
+        """(features of ``train``, of ``test``): each image by itself, as :meth:`of`."""
         return self.of(train, streams=streams), self.of(test, streams=streams)
 
 
@@ -116,6 +118,7 @@ class PretrainedFeatures:
         return self.dataset
 
     def fingerprint(self):
+        """{data set: its fingerprint} of other data that was used: the public set."""
         return {self.dataset: datasets.fingerprint(self.dataset, **self._reduced())}
 
     def _reduced(self):
@@ -139,6 +142,7 @@ class PretrainedFeatures:
         )
 
     def both(self, train, test, *, streams):
+        """(features of ``train``, of ``test``): the network is trained here, on the public set, then frozen."""
         public = datasets.load(self.dataset, **self._reduced())
         if public.shape != tuple(train.shape[1:]):
             raise ValueError(
@@ -181,6 +185,7 @@ class PrincipalComponents:
     cached, public = False, None
 
     def fingerprint(self):
+        """{data set: its fingerprint} of other data that was used: none."""
         return {}
 
     def history(self):
@@ -188,6 +193,7 @@ class PrincipalComponents:
         return ((gaussian_step(sample_rate=1.0, noise_multiplier=self.noise_multiplier), 1),)
 
     def both(self, train, test, *, streams):
+        """(features of ``train``, of ``test``): the directions come from ``train`` with noise, and serve both."""
         flat = train.flatten(1).double()
         size = flat.shape[1]
         checks.integer("components", self.components, low=1, high=size)
@@ -217,6 +223,7 @@ class Resized:
     cached, public = False, None
 
     def fingerprint(self):
+        """{data set: its fingerprint} of other data that was used: none."""
         return {}
 
     def history(self):
@@ -224,6 +231,7 @@ class Resized:
         return ()
 
     def both(self, train, test, *, streams):
+        """(``train``, ``test``) at the new size, bilinear, each image by itself."""
         size = (self.height, self.width)
         return tuple(
             nn.functional.interpolate(part, size=size, mode="bilinear", align_corners=False)
@@ -246,7 +254,8 @@ FEATURES = {
 def apply(name, options, tensors, *, streams, changed=None):
     """Training and test images replaced by their features.
 
-    Args: tensors — ``datasets.Tensors``;  streams — of which ``features`` is used by ``pca``;
+    Args: name, options — of :func:`make`;  tensors — ``datasets.Tensors``;  streams — of which ``features`` is used by
+        ``pca``;
         changed — (images, which) or None: training images of which some, a Boolean each, aren't the set's own.
     Returns: Tensors. Features that take long are kept in the cache (in half precision, whether they were there or not):
         those of the set once, whichever of its images were changed, and those of the changed images alone.

@@ -1,4 +1,7 @@
-"""Features of a whole set of images: made in parts, and kept in the user's cache in half precision."""
+"""Features of a whole set of images: made in parts, and kept in the user's cache in half precision.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,16 @@ from privrob.learn.datasets.manifest import cache_folder
 
 @torch.no_grad()
 def in_parts(images, one, *, at_once=500):
-    """``one`` of all images, so many at once, in half precision."""
+    """``one`` of all images, ``at_once`` at a time, in half precision."""
     if len(images) == 0:
         return one(images.new_zeros(1, *images.shape[1:])).half()[:0]
     return torch.cat([one(part).half() for part in images.split(at_once)])
 
 
 def path_of(name, digest, train, test):
-    """The file of these features. Args: digest — a hash object that has seen the recipe and its code."""
+    """The file of these features. Args: name — of the recipe;  train, test — images;  digest — a hash object that has
+    seen the recipe and its code.
+    """
     for images in (train, test):
         digest.update(f"{tuple(images.shape)} {images.dtype}".encode() + images.cpu().contiguous().numpy().tobytes())
     return cache_folder() / "features" / f"{name}-{digest.hexdigest()[:24]}.npz"
@@ -41,7 +46,7 @@ def read(path):
 
 
 def keep(path, both):
-    """Write (train, test); where the cache can't be written it is said, and they are returned all the same."""
+    """Write ``both``, (train, test), and return them; where the cache can't be written it is said."""
     halves = tuple(part.cpu() for part in both)
     buffer = io.BytesIO()
     np.savez(buffer, train=halves[0].numpy(), test=halves[1].numpy())

@@ -55,7 +55,8 @@ class FederatedSettings:
         user_rate — p_s, of each user in each round;  max_grad_norm — c;  batch_size — expected, of a user's Poisson
         sample of its own records;  num_rounds — T;
         learning_rate, final_learning_rate — η falls linearly from one to the other over T rounds (None: constant);
-        compressor, compressor_options — one of :data:`COMPRESSORS` and its numbers (c is ``max_grad_norm``);
+        compressor, compressor_options — one of :data:`~privrob.learn.federated_users.COMPRESSORS` and its numbers (c is
+        ``max_grad_norm``);
         aggregator, aggregator_options — one of :data:`privrob.robust.aggregate.RULES`;
         scheme, concentration — of :func:`privrob.learn.federated_split.split`;
         model, activation, hidden — of :func:`privrob.learn.models.build`;

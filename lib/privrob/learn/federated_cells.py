@@ -1,4 +1,7 @@
-"""One federated training as a cell of a sweep: data, pixels pooled or features, and settings in, rows out."""
+"""One federated training as a cell of a sweep: data, pixels pooled or features, and settings in, rows out.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def _prepared(settings):
 
 
 def pooled(images, size):
-    """Images averaged over squares of so many pixels: each from its own record alone, so that it costs no privacy."""
+    """Images averaged over squares of ``size`` × ``size`` pixels: each from its own record alone, so that it costs no
+    privacy.
+    """
     return functional.avg_pool2d(images, size) if size > 1 else images
 
 
@@ -39,9 +44,9 @@ def train_cell(settings, *, streams):
     Args: settings — a dict: ``dataset`` (a name for :func:`privrob.learn.datasets.load`) and of its arguments
         ``num_records``, ``num_test``, ``allow_stand_in``, ``shape``;  ``pool`` — of :func:`pooled`;  ``features``,
         ``feature_options`` — of :mod:`privrob.learn.features`;  ``seed``, ``name`` — tell cells apart;  the rest as in
-        :class:`FederatedSettings`.
-    Returns: the rows of :func:`train` without ``seconds`` (a sweep keeps its own, and rows are compared), each with
-        ``data``, ``dimension`` and ``records_per_user``.
+        :class:`.FederatedSettings`.
+    Returns: the rows of :func:`~privrob.learn.federated.train` without ``seconds`` (a sweep keeps its own, and rows are
+        compared), each with ``data``, ``dimension`` and ``records_per_user``.
     """
     own = _checked(settings)
     data, tensors = _prepared(settings)

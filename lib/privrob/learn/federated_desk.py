@@ -1,4 +1,7 @@
-"""What the federated server needs of Flower: it loaded quietly, and the server's end of all connections."""
+"""What the federated server needs of Flower: it loaded quietly, and the server's end of all connections.
+
+Source: ours, on Flower's older server.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,11 @@ def flower():
 
 
 class Desk:
-    """The server's end of all connections. ``present`` — {user: connection};  ``lost`` — {user: round}."""
+    """The server's end of all connections. ``present`` — {user: connection};  ``lost`` — {user: round}.
+
+    Args: fl — Flower, loaded quietly;  study — :class:`privrob.learn.federated_wire.Study`;  address — HOST:PORT;
+        certificates — for TLS, or None.
+    """
 
     def __init__(self, fl, study, address, certificates):
         self.fl, self.study, self.manager = fl, study, fl.new_manager()
@@ -60,7 +67,10 @@ class Desk:
             raise OSError(f"address must be a free HOST:PORT of this machine, got address={address!r}") from error
 
     def gather(self, total, join_s):
-        """Wait for all users; a client with another study, or for a user who is here, is sent away."""
+        """Wait for all users; a client with another study, or for a user who is here, is sent away.
+
+        Args: total — how many users;  join_s — seconds to wait.
+        """
         seen, until = set(), time.monotonic() + join_s
         while len(self.present) < total:
             for name, proxy in list(self.manager.all().items()):
@@ -91,7 +101,10 @@ class Desk:
             logging.getLogger(__name__).info("a client left before it joined", exc_info=True)
 
     def round(self, users, weights, number, round_s):
-        """{user: (symbols, bytes of them, bytes of the message)} of those who reply; the others are lost from now."""
+        """{user: (symbols, bytes of them, bytes of the message)} of those who reply; the others are lost from now.
+
+        Args: users — who is asked;  weights — (d,);  number — of the round;  round_s — seconds to wait.
+        """
         common, alive = self.fl.common, self.manager.all()
         gone = {user for user, proxy in self.present.items() if proxy.cid not in alive}
         parameters = common.Parameters([weights.astype("<f8").tobytes()], "privrob")

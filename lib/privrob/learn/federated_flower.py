@@ -127,7 +127,10 @@ def join(study, user, images, labels, *, address, randomness, wait_s=3600.0, roo
 
 
 def main(arguments=None):
-    """The commands ``serve`` (prints a JSON line a row), ``join`` and ``share``."""
+    """The commands ``serve`` (prints a JSON line a row), ``join`` and ``share``.
+
+    Args: arguments — of the command line, None: the process's own.
+    """
     parser = argparse.ArgumentParser(prog="python -m privrob.learn.federated_flower", description="see the module")
     commands = parser.add_subparsers(dest="command", required=True)
     ways = {name: commands.add_parser(name) for name in ("serve", "join", "share")}

@@ -79,7 +79,10 @@ class UserPrivacy:
 
     @property
     def epsilon(self):
-        """The guarantee's ε."""
+        """The guarantee's ε.
+
+        Side: upper.
+        """
         return self.guarantee.upper
 
 

@@ -1,4 +1,7 @@
-"""The server's side of a federated round: symbols to votes or numbers, those to one vector, that to a step."""
+"""The server's side of a federated round: symbols to votes or numbers, those to one vector, that to a step.
+
+``symbols`` are what users sent, (users, d); ``mechanism`` is their compressor, or None.
+"""
 
 from __future__ import annotations
 

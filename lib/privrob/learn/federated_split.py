@@ -1,4 +1,7 @@
-"""Who holds which records: disjoint shares of one training set for the users of a federated study."""
+"""Who holds which records: disjoint shares of one training set for the users of a federated study.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 

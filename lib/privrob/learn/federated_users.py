@@ -3,6 +3,8 @@
 Each user has streams of its own: one Philox generator, the same key for all, and a counter that starts at (0, purpose,
 round, user). So a user's reply depends on the weights, the round and the user alone, whatever the order, and whoever
 else is there; :class:`Client` is one user, :func:`gradients` and :func:`compressed` are all of them at once.
+
+``number`` is that of a round; ``vectors`` are (users, d), a row each.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ _PURPOSES = {"coin": 0, "batch": 1, "votes": 2}
 
 
 def compressor(name, options=None, *, clip):
-    """The mechanism of that name for inputs in [−c, c]; None for "none" (32-bit numbers are sent)."""
+    """The mechanism of that name for inputs in [−c, c]; None for "none" (32-bit numbers are sent).
+
+    Args: options — of the mechanism, by name;  clip — c.
+    """
     kind = COMPRESSORS[checks.choice("compressor", name, COMPRESSORS)]
     given = checks.options("compressor_options", options, kind[1] if kind else ())
     if kind is None:
@@ -54,7 +59,10 @@ class UserStreams:
         return next(self.each([user], number, purpose))
 
     def each(self, users, number, purpose):
-        """The generators of some users in turn. They are one object that is moved on: use each before the next."""
+        """The generators of some users in turn. They are one object that is moved on: use each before the next.
+
+        Args: users — their numbers;  purpose — ``coin``, ``batch`` or ``votes``.
+        """
         bits = np.random.Philox(key=self._key)
         generator, state = np.random.Generator(bits), bits.state
         for user in users:
@@ -105,6 +113,7 @@ def clipped(vectors, clip):
     r"""Each row divided by :math:`\max\{1, \|g\|_2/c\}`.
 
     Paper: fdp, Algorithm 5.
+    Args: clip — c.
     """
     largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.finfo(float).tiny)  # squares may overflow
     norms = largest * np.linalg.norm(vectors / largest, axis=1, keepdims=True)
@@ -112,7 +121,10 @@ def clipped(vectors, clip):
 
 
 def drawn_records(num_records, rate, *, rng):
-    """A Poisson sample of one user's records, as places."""
+    """A Poisson sample of one user's records, as places.
+
+    Args: rate — with which each is drawn.
+    """
     return np.flatnonzero(rng.random(num_records) < rate)
 
 
@@ -137,7 +149,8 @@ def gradients(model, weights, images, labels, sizes, *, expected_batch, fast=Non
     """Minibatch gradients of several users, (users, d) in float64: the sum over drawn records, divided by the expected
     batch. An empty batch has gradient 0.
 
-    Args: images, labels — of the drawn records, user after user;  sizes — how many each has drawn;
+    Args: expected_batch — what sums are divided by;  images, labels — of the drawn records, user after user;  sizes —
+        how many each has drawn;
         fast — one matrix product for all errors of a softmax regression, and one a user (None: if the model is one);
         else ``vmap`` over users.
     """
@@ -189,6 +202,7 @@ def against(honest_mean, settings, mechanism, *, rng):
     stays within the l2 clip. ``knowing_free`` always votes, and sends a vector as large as it likes.
 
     Paper: fdp, Section D (p_att = 1; for ternary p_att = A/B, and the vote that Theorem 11 leaves out).
+    Args: honest_mean — (d,).
     """
     wrong = np.where(honest_mean > 0, -1, 1)
     free = settings.attack == "knowing_free"

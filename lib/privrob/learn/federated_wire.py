@@ -1,6 +1,8 @@
 """A federated study on several machines, but for the network: what all agree on, a user's round, replies as bytes.
 
 :mod:`privrob.learn.federated_flower` carries the bytes.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ class Study:
 
 
 def pack(mechanism, symbols):
-    """A reply as bytes: ⌈log₂ of the alphabet⌉ bits a symbol, or float64 without a mechanism (32 bits would round)."""
+    """A reply as bytes: ⌈log₂ of the alphabet⌉ bits a symbol, or float64 without a mechanism (32 bits would round).
+
+    Args: symbols — (d,).
+    """
     if mechanism is None:
         return np.asarray(symbols, "<f8").tobytes()
     places = np.searchsorted(mechanism.symbols, symbols)  # in the alphabet: signs are 2 apart
@@ -72,7 +77,10 @@ def pack(mechanism, symbols):
 
 
 def unpack(mechanism, data, size):
-    """The reply of so many symbols in those bytes; anything else is refused."""
+    """The reply of so many symbols in those bytes; anything else is refused.
+
+    Args: data — the bytes;  size — how many.
+    """
     width = 64 if mechanism is None else mechanism.bits_fixed
     if len(data) != -(-size * width // 8):
         raise ValueError(f"a reply of {size} symbols must have {-(-size * width // 8)} bytes, got {len(data)}")

@@ -82,7 +82,10 @@ class Attackers:
     # -------------------------------------------------------------------------------------------------- what they send
 
     def faulty(self, batch, bad):
-        """The batch with the gradients that the attackers send."""
+        """The batch with the gradients that the attackers send.
+
+        Args: batch — as of :mod:`privrob.learn.clip`;  bad — marks the attackers' records, (m,).
+        """
         if self.kind == "wrong_label":
             return Scaled(batch, bad, self.length() / torch.where(bad & (batch.norms > 0), batch.norms, 1.0))
         lengths = batch.norms if self.kind == "own_length" else torch.full_like(batch.norms, self.length())
@@ -129,7 +132,10 @@ class Attackers:
     # --------------------------------------------------------------------------------------------------- what they see
 
     def watch(self, step):
-        """Take note of a release: its noisy mean, whether its test was passed (not what was seen of the records)."""
+        """Take note of a release: its noisy mean, whether its test was passed (not what was seen of the records).
+
+        Args: step — :class:`privrob.learn.releases.clipping.Step`.
+        """
         told = step.seen or {}
         in_sum = self.kind.startswith("below") or (self.kind == "pulse" and not self._bursts())
         in_sum = in_sum or "num_trimmed" not in told or told.get("passed") == 0.0
@@ -156,7 +162,10 @@ class Attackers:
 
 
 class Scaled:
-    """A batch in which some gradients are multiplied by a number each."""
+    """A batch in which some gradients are multiplied by a number each.
+
+    Args: batch — as of :class:`privrob.learn.clip.Batch`;  bad — which, (m,);  factors — those numbers, (m,).
+    """
 
     def __init__(self, batch, bad, factors):
         self.losses, self._batch = batch.losses, batch
@@ -164,9 +173,11 @@ class Scaled:
         self.norms = batch.norms * self._factors.abs()
 
     def weighted_sum(self, weights):
+        """As of :class:`privrob.learn.clip.Batch`, of the multiplied gradients; ``weights`` (m,)."""
         return self._batch.weighted_sum(weights * self._factors)
 
     def gradients(self):
+        """Every record's multiplied gradient, (m, d)."""
         rows = self._batch.gradients()
         return rows * self._factors[:, None].to(rows.dtype)
 

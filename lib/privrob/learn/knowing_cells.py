@@ -11,7 +11,8 @@ def kept_by_length(norms, indices, *, num_trimmed):
     """Which gradients stay when the longest are left out, ties by the records' places; a Boolean tensor.
 
     Paper: ptr, Section 5 (TSUM_F).
-    Args: norms — lengths to sort by, before clipping or after it, shape (m,);  indices — the records' places.
+    Args: num_trimmed — F;  norms — lengths to sort by, before clipping or after it, shape (m,);  indices — the records'
+        places.
     """
     kept = torch.ones(len(norms), dtype=torch.bool)
     places = torch.as_tensor(indices).cpu().argsort(stable=True)

@@ -6,6 +6,8 @@ The mean loss over n records with features of norm at most 1 is
 
 with the softmax cross-entropy ℓ: λ-strongly convex, (1/2 + λ)-smooth (the softmax's Hessian is at most 1/2), and each
 record's gradient has norm at most √2 (of p − y). Nothing is clipped, so these hold as they stand.
+
+Source: ours; the conditions are those of :mod:`privrob.accounting.hidden_state`.
 """
 
 from __future__ import annotations
@@ -72,7 +74,10 @@ def features(images):
 
 
 def mean_gradient(weights, inputs, labels):
-    """Gradient of the mean cross-entropy, without the regulariser, shape (d, classes)."""
+    """Gradient of the mean cross-entropy, without the regulariser, shape (d, classes).
+
+    Args: weights — (d, classes);  inputs — (n, d).
+    """
     errors = torch.softmax(functional.linear(inputs, weights.T.contiguous()), dim=1)
     errors[torch.arange(len(labels), device=labels.device), labels] -= 1.0
     return (errors.T @ inputs).T / len(inputs)  # this way round: the other takes twenty times as long on a CPU

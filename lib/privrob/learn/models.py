@@ -1,6 +1,10 @@
 """The models of the studies, small enough for a laptop. Weights come from one torch Generator and nothing else.
 
 No layer mixes the examples of a batch, so that every model has per-example gradients.
+
+``activation`` makes a layer's nonlinearity, ``nn.Tanh`` say.
+
+Source: the network of the usual DP-SGD tutorials; Abadi et al. 2016.
 """
 
 from __future__ import annotations

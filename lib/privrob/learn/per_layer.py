@@ -1,4 +1,8 @@
-"""The per-example gradients of one layer: their squares, sums and rows, each by the cheapest way. For :mod:`.clip`."""
+"""The per-example gradients of one layer: their squares, sums and rows, each by the cheapest way. For
+:mod:`~privrob.learn.clip`.
+
+Source: Goodfellow 2015 (norms of linear layers); else ours.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,7 @@ class Space:
         self.kept = {}
 
     def array(self, name, shape, like):
+        """An array of this ``shape``, of the type and device of ``like``, its content not set; kept under ``name``."""
         size = math.prod(shape)
         kept = self.kept.get(name)
         if kept is None or kept.numel() < size or kept.dtype != like.dtype or kept.device != like.device:
@@ -41,6 +46,11 @@ class Space:
 
 
 def layer_of(module, uses, own, space):
+    """The layer's part in per-example gradients, by its kind.
+
+    Args: module — a layer with parameters;  uses — what entered, the derivatives by what left, and its sign, of each
+        use; own — (position, name) of its trainable parameters;  space — :class:`Space`.
+    """
     if type(module) is nn.Linear:
         return _Linear(module, uses, own, space)
     plain = type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros"

@@ -6,6 +6,8 @@ Shared is the pass over the records: the weights are stacked, the drawn records 
 for rounding in the order of sums; noise and samples are the same to the bit.
 
 The gradients are formed one by one, (trainings, records, parameters): ``memory`` bounds how many at once.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -113,22 +115,32 @@ class Given:
 
 
 class Rows:
-    """One batch's gradients, formed one by one; as :class:`privrob.learn.clip.Batch`."""
+    """One batch's gradients, formed one by one; as :class:`privrob.learn.clip.Batch`.
+
+    Args: rows — gradients, (B, d);  losses — (B,);  shapes — of the parameters, None: one flat one.
+    """
 
     def __init__(self, rows, losses, shapes=None):
         self.rows, self.losses, self.shapes = rows, losses, shapes
         self.norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
 
     def gradients(self):
+        """Every record's gradient, (B, d)."""
         return self.rows
 
     def plus(self, which, noise):
-        """The same with something added to some of the rows."""
+        """The same with something added to some of the rows.
+
+        Args: which — rows, as an index;  noise — what is added, of their shape.
+        """
         rows = self.rows.clone()
         rows[which] += noise
         return Rows(rows, self.losses, self.shapes)
 
     def weighted_sum(self, weights):
+        """As of :class:`privrob.learn.clip.Batch`: Σ wᵢ gᵢ, a tensor a parameter; ``weights`` (B,), 0 leaves out NaN
+        too.
+        """
         used = weights != 0  # 0 · NaN is NaN
         rows = torch.where(used[:, None], self.rows, 0.0)
         flat = weights.to(rows.dtype) @ rows
@@ -136,7 +148,10 @@ class Rows:
 
 
 def shape_of(training):
-    """What trainings must have in common."""
+    """What trainings must have in common.
+
+    Args: training — :class:`privrob.learn.dpsgd.Training`.
+    """
     names = tuple((n, tuple(p.shape), str(p.dtype)) for n, p in training.model.named_parameters())
     settings = training.settings
     kinds = (settings.model, settings.activation, settings.hidden, str(training.device))

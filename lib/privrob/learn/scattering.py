@@ -9,6 +9,8 @@ With oriented wavelets :math:`\psi_{j,\theta}` at scales :math:`2^j`, :math:`0 \
 sampled every :math:`2^J` pixels: :math:`1 + LJ + L^2 J(J-1)/2` images for L angles. Convolutions are products of
 Fourier transforms on the image mirrored at its edges; after each scale the signal is kept only as dense as its band
 needs.
+
+Source: Mallat 2012; Bruna and Mallat 2013; the code is ours.
 """
 
 from __future__ import annotations

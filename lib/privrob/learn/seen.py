@@ -1,4 +1,7 @@
-"""What was seen of a training's steps: columns of its rows."""
+"""What was seen of a training's steps: columns of its rows.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ class Seen:
         self.sizes, self.losses, self.norms, self.clipped, self.told = [], [], [], [], {}
 
     def add(self, size, step):
+        """Take note of a batch of ``size`` records and what its ``step``
+        (:class:`privrob.learn.releases.clipping.Step`) saw.
+        """
         self.sizes.append(size)
         for kept, new in ((self.losses, step.losses), (self.norms, step.norms), (self.clipped, step.clipped)):
             if new is not None:
@@ -21,6 +27,7 @@ class Seen:
             self.told.setdefault(name, []).append(value)
 
     def summary(self):
+        """Columns of a row: mean loss, gradient norms, batch sizes, what else was told; None where nothing was."""
         sizes = self.sizes or [0]
         losses = torch.cat(self.losses).double() if self.losses else None
         norms = torch.cat(self.norms) if self.norms else None

@@ -5,8 +5,9 @@ Every attack is a fixed event on what one adversary sees. It is counted under a 
 what the document claims for the same thing and the exact ε, so that no number is read without the other two.
 
 :data:`ABOUT` says, attack by attack, what is seen, which item claims what of it, whether that is the item's own
-adversary, and what was not attacked. :func:`audit_cell` measures one of them, as a cell of a sweep; the attacks are in
-:mod:`privrob.learn.stobatch_audit_inputs`, ``_labels``, ``_repairs`` and, on final models, ``_model``.
+adversary, and what was not attacked. :func:`~privrob.learn.stobatch_audit_cells.audit_cell` measures one of them, as a
+cell of a sweep; the attacks are in :mod:`privrob.learn.stobatch_audit_inputs`, ``_labels``, ``_repairs`` and, on final
+models, ``_model``.
 
 Paper: stobatch, Lemmas 2–4, Theorems 1, 3, 4, Section 3.2, Appendices F, G, I, J.
 """
@@ -27,7 +28,9 @@ ROUNDING = 1e-9  # two float64 computations of one number differ by less
 
 @dataclass(frozen=True)
 class About:
-    """One attack in words: ``sees`` names item and adversary in one sentence, ``not_attacked`` what it leaves open."""
+    """One attack in words, by ``title`` and ``item`` of the document: ``sees`` names item and adversary in one
+    sentence, ``not_attacked`` what it leaves open.
+    """
 
     title: str
     item: str
@@ -175,7 +178,10 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How often an attack said D where it was D and where it was D′."""
+    """How often an attack said D where it was D and where it was D′.
+
+    ``hits_p`` of ``trials_p``, and ``hits_q`` of ``trials_q``.
+    """
 
     hits_p: int
     trials_p: int
@@ -187,6 +193,9 @@ def best_threshold(scores_p, scores_q, *, delta, failure_prob, num_trials, num_t
     """The threshold above which a score's counts would prove most in ``num_trials``, from samples of its own.
 
     Halfway to the next sample above it: where the arms lie apart, it is in the middle of the gap.
+
+    Args: scores_p, scores_q — where it is D and where it is D′, (n,) and (m,);  num_thresholds — quantiles that are
+        tried.
     """
     p, q = np.sort(scores_p), np.sort(scores_q)
     tried = np.unique(np.quantile(np.concatenate([p, q]), np.linspace(0, 1, num_thresholds)))
@@ -217,7 +226,11 @@ def by_event(attack, *, num_trials, streams):
 
 
 def row(name, outcome, *, claimed_epsilon, honest_epsilon, delta, failure_prob, **more):
-    """One line of the audit: claimed, honest and audited ε, and how it was got."""
+    """One line of the audit: claimed, honest and audited ε, and how it was got.
+
+    Args: name — of the attack;  outcome — :class:`Outcome`;  claimed_epsilon, honest_epsilon — as the attack states
+        them; more — columns.
+    """
     counts = outcome.hits_p, outcome.trials_p, outcome.hits_q, outcome.trials_q
     lower = epsilon_from_counts(*counts, delta=delta, failure_prob=failure_prob)
     return {
@@ -240,7 +253,10 @@ def of_settings(cls, settings):
 
 
 def measured(name, attack, *, num_trials, streams, failure_prob, delta=0.0):
-    """The row of one attack: by its event if it has one, else by its score."""
+    """The row of one attack: by its event if it has one, else by its score.
+
+    Args: name — one of :data:`ABOUT`;  attack — with ``says`` or ``scores``.
+    """
     checks.choice("name", name, ABOUT)
     num_trials = checks.integer("num_trials", num_trials, low=4)
     failure_prob = checks.probability("failure_prob", failure_prob, allow_zero=False, allow_one=False)
@@ -257,6 +273,7 @@ def dense_budget(epsilon, *, epsilon_labels, batch_size, num_inputs, num_feature
     """The claim split for a fully connected first layer of operator norm 1: ε₁ takes what ε₂ leaves.
 
     Paper: stobatch, Lemma 2, Appendix P (its rule, on a layer that reads all inputs).
+    Args: epsilon_labels — ε₂;  num_inputs — d;  num_features — β;  num_hidden — units of the last hidden layer.
     """
     checks.real("epsilon", epsilon, low=epsilon_labels, open_low=True, open_high=True, hint="epsilon_labels is a part")
     shape = {"in_shape": (num_inputs,), "batch_size": batch_size, "num_hidden": num_hidden}
@@ -272,6 +289,9 @@ def in_pieces(num_trials, size):
 
 
 def exactly(found, wanted, *, axis):
-    """Whether arrays are equal up to rounding, along some axes."""
+    """Whether arrays are equal up to rounding, along some axes.
+
+    Args: found, wanted — of one shape;  axis — those axes.
+    """
     scale = max(1.0, float(np.abs(wanted).max(initial=0.0)))
     return (np.abs(found - wanted) < ROUNDING * scale).all(axis=axis)

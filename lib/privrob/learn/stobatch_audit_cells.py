@@ -71,6 +71,8 @@ def worst_case(toy, *, present, neighbour, level):
     nobody else's, its others are ``level``: 0, between the classes, or −1, where class 0 is; its label is 1. In the
     neighbour its label is 0 (``other_label``), or a record of class 0 stands in its place (``absent``).
 
+    Args: toy — :class:`privrob.learn.stobatch_audit_model.Toy`;  present — whether the canary is there;  neighbour —
+        one of :data:`NEIGHBOURS`.
     Returns: images (N, d), labels (N,), torch; the first image of the data set with the canary.
     """
     checks.choice("neighbour", neighbour, NEIGHBOURS)

@@ -45,7 +45,7 @@ class LastLayer:
         return functional_budget.split("mnist", self.epsilon)
 
     def weights(self, hidden, *, rng):
-        """W at the minimum, (trials, 2 features, 2 classes), for features (trials, records, 2)."""
+        """W at the minimum, (trials, 2 features, 2 classes), for features ``hidden`` (trials, records, 2)."""
         targets = np.eye(2)[list(LABELS)] - 0.5
         shared = self.draw == "shared_by_classes"
         scale = 2 * hidden.shape[2] / self.budget.epsilon_labels  # Δ_L2/ε₂

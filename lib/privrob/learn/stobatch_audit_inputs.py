@@ -9,6 +9,10 @@ and with one noise c = χ₁/m for all it is the same sum of the clean records, 
 :math:`(s - mc)u^T - c v^T` with s = Σ(1/2 − x_i), v = Σθ₁ᵀx_i, u = θ₁ᵀc + 2χ₂/m. An adversary who subtracts the right
 clean sum finds rank two, with the wrong one more.
 
+In every attack ``budget`` is the document's split of the claim, ``present`` says whether the data set is D (True) or
+D′, one record replaced; ``claimed_epsilon`` is what the document claims for the item, and ``honest_epsilon`` the exact
+cost for this pair, infinite where nothing hides it.
+
 Paper: stobatch, Algorithm 1 (line 2), Lemma 3, Theorem 1, Equations 16 and 19, Appendix N.
 """
 
@@ -27,24 +31,37 @@ PIECE = 2_000_000  # numbers drawn at once
 
 
 def blank(num_inputs):
-    """An image of background, −1 everywhere."""
+    """An image of background, −1 everywhere.
+
+    Args: num_inputs — d.
+    Returns: shape (num_inputs,).
+    """
     return np.full(num_inputs, -1.0)
 
 
 def flipped(image, num_pixels):
-    """The image with its first pixels at the other end of [−1, 1]."""
+    """The image with its first pixels at the other end of [−1, 1].
+
+    Args: image — (d,);  num_pixels — how many.
+    Returns: shape (d,).
+    """
     return np.where(np.arange(image.size) < num_pixels, -image, image)
 
 
 def perturbed(images, *, scale, noise, rng):
-    """Line 2: x + χ₁/m, one draw for all records or one for each. Args: images — (n, D);  scale — b."""
+    """Line 2: x + χ₁/m, one draw for all records or one for each. Args: noise — ``shared`` or ``independent``;  images
+    — (n, D);  scale — b.
+    """
     checks.choice("noise", noise, NOISES)
     rows = 1 if noise == "shared" else len(images)
     return images + rng.laplace(scale=scale, size=(rows, images.shape[1]))
 
 
 def opened(batch, *, index, record):
-    """All records of a batch from one that is known: x̄_i − x̄_index + x_index, the data where noise is shared."""
+    """All records of a batch from one that is known: x̄_i − x̄_index + x_index, the data where noise is shared.
+
+    Args: batch — perturbed, (n, d);  index — of the known record;  record — as it is, (d,).
+    """
     return batch - batch[index] + record
 
 
@@ -74,16 +91,20 @@ class PerturbedBatch:
 
     @property
     def budget(self):
+        """The document's split of ε for this data set."""
         return split(self.dataset, self.epsilon)
 
     @property
     def claimed_epsilon(self):
-        """ε₁/γx (Lemma 3)."""
+        """The claim ε₁/γx (Lemma 3)."""
         return self.budget.claimed_epsilon_inputs
 
     @property
     def honest_epsilon(self):
-        """Of this pair: infinite where noise is shared, else (l1 distance)/b. Clipping is post-processing."""
+        """Of this pair: infinite where noise is shared, else (l1 distance)/b. Clipping is post-processing.
+
+        Side: upper for this pair, exact where nothing is clipped.
+        """
         distance = 2 * (self.budget.num_inputs if self.num_differing is None else self.num_differing)
         return math.inf if self.noise == "shared" else distance / self.budget.input_scale
 
@@ -129,6 +150,7 @@ class OneRecord:
 
     @property
     def budget(self):
+        """The document's split of ε for this data set."""
         return split(self.dataset, self.epsilon)
 
     @property
@@ -141,6 +163,7 @@ class OneRecord:
 
     @property
     def claimed_epsilon(self):
+        """The claim ε₁/γx (Lemma 3), for one record as for a batch."""
         return self.budget.claimed_epsilon_inputs
 
     @property
@@ -149,7 +172,10 @@ class OneRecord:
         return 2 * self._num_differing / self._scale
 
     def scores(self, present, *, num_trials, rng):
-        """Log likelihood ratio of D to D′; pixels in which they agree say nothing."""
+        """Log likelihood ratio of D to D′; pixels in which they agree say nothing.
+
+        Returns: shape (num_trials,).
+        """
         centre = -1.0 if present else 1.0
         found = []
         for n in in_pieces(num_trials, max(1, PIECE // self._num_differing)):
@@ -162,8 +188,8 @@ class OneRecord:
 class BatchSum:
     """Attacks S1–S4: sums of perturbed batches, Σx + χ₁.
 
-    Args: batches — 1, or 2 with ``noise`` shared by both or drawn for each (independent);  noise_known — the adversary
-        holds a model that carries χ₁.
+    Args: dataset, epsilon — of the claim;  noise — shared or independent;  batches — 1, or 2 with ``noise`` shared by
+        both or drawn for each (independent);  noise_known — the adversary holds a model that carries χ₁.
     """
 
     dataset: str = "mnist"
@@ -178,21 +204,28 @@ class BatchSum:
 
     @property
     def budget(self):
+        """The document's split of ε for this data set."""
         return split(self.dataset, self.epsilon)
 
     @property
     def claimed_epsilon(self):
-        """ε₁/γx (Result 3)."""
+        """The claim ε₁/γx (Result 3)."""
         return self.budget.claimed_epsilon_inputs
 
     @property
     def honest_epsilon(self):
-        """2Dε₁/Δ_R for a sum; infinite for two sums under one noise, or where the noise is known."""
+        """2Dε₁/Δ_R for a sum; infinite for two sums under one noise, or where the noise is known.
+
+        Side: exact.
+        """
         exact = self.noise_known or (self.batches == 2 and self.noise == "shared")
         return math.inf if exact else self.budget.honest_epsilon_sum
 
     def scores(self, present, *, num_trials, rng):
-        """Log likelihood ratio of D to D′, the other records known; or ±∞ where sums tell all."""
+        """Log likelihood ratio of D to D′, the other records known; or ±∞ where sums tell all.
+
+        Returns: shape (num_trials,).
+        """
         size, scale = self.budget.num_inputs, self.budget.reconstruction_sensitivity / self.budget.epsilon_features
         centre = -1.0 if present else 1.0  # all other records are known and subtracted
         found = []
@@ -232,20 +265,25 @@ class FeatureGradient:
 
     @property
     def budget(self):
+        """The split of ε on a dense first layer, :func:`privrob.learn.stobatch_audit.dense_budget`."""
         sizes = {"batch_size": self.batch_size, "num_inputs": self.num_inputs, "num_features": self.num_features}
         return dense_budget(self.epsilon, epsilon_labels=self.epsilon_labels, **sizes)
 
     @property
     def claimed_epsilon(self):
-        """ε₁ + ε₁/γx (Theorem 1)."""
+        """The claim ε₁ + ε₁/γx (Theorem 1)."""
         return self.budget.epsilon_features + self.budget.claimed_epsilon_inputs
 
     @property
     def honest_epsilon(self):
+        """Infinite with shared noise, else an upper bound: 2D/b of the inputs, the rest is post-processing."""
         return math.inf if self.noise == "shared" else self.budget.honest_epsilon_independent
 
     def gradient(self, images, theta, *, at_inputs=0.0, at_hidden=0.0):
-        """Equation 19: Σ (1/2 − x̄_i) h̄_iᵀ, shape (d, β)."""
+        """Equation 19: Σ (1/2 − x̄_i) h̄_iᵀ, shape (d, β).
+
+        Args: images — (n, d);  theta — θ₁, (d, β);  at_inputs, at_hidden — noise, broadcasts to (n, d) and (n, β).
+        """
         seen = images + at_inputs
         return (0.5 - seen).T @ (seen @ theta + at_hidden)
 
@@ -273,6 +311,9 @@ class FeatureGradient:
 
 
 def rank_after(matrix, *, tolerance=1e-11):
-    """Numerical rank: singular values above so small a share of the largest."""
+    """Numerical rank: singular values above so small a share of the largest.
+
+    Args: matrix — (a, b);  tolerance — that share.
+    """
     values = np.linalg.svd(matrix, compute_uv=False)
     return int((values > tolerance * values[0]).sum()) if values[0] else 0

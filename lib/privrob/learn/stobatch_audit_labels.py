@@ -7,6 +7,9 @@ share, as line 1 has it (D), for the same χ₃ at a second step, where h has ch
 
 which every layer below W_π is trained with: χ₃ multiplies W alone, so its derivative by h is zero (E).
 
+``present`` says whether the data set is D (True) or D′, one record's label replaced; ``claimed_epsilon`` is what the
+document claims, ``honest_epsilon`` what this pair costs exactly.
+
 Paper: stobatch, Algorithm 1 (line 1), Lemma 4, Theorem 3, Section 3.2 "DP at the Dataset Level", Appendix I.
 """
 
@@ -49,12 +52,15 @@ class LabelCoefficients:
 
     @property
     def claimed_epsilon(self):
-        """ε₂, for any number of steps."""
+        """The claim ε₂, for any number of steps."""
         return self.epsilon_labels
 
     @property
     def honest_epsilon(self):
-        """Infinite where a difference has no noise; ε₂ once; 2ε₂ for two steps with fresh noise."""
+        """Infinite where a difference has no noise; ε₂ once; 2ε₂ for two steps with fresh noise.
+
+        Side: exact.
+        """
         exact = self.draw == "shared_by_classes" or self.steps == "two_with_one_draw"
         return math.inf if exact else self.epsilon_labels * (2 if self.steps == "two_with_fresh_draws" else 1)
 
@@ -82,7 +88,10 @@ class LabelCoefficients:
         return signs if step == 0 else -signs
 
     def scores(self, present, *, num_trials, rng):
-        """Log likelihood ratio of label 0 to label 1, or ±1 where a difference without noise tells."""
+        """Log likelihood ratio of label 0 to label 1, or ±1 where a difference without noise tells.
+
+        Returns: shape (num_trials,).
+        """
         found = []
         per_trial = 3 * self.num_hidden * (1 if self.steps == "one" else 2)
         for n in in_pieces(num_trials, max(1, PIECE // per_trial)):
@@ -120,16 +129,22 @@ class LowerGradient:
 
     @property
     def claimed_epsilon(self):
-        """ε₂ (Theorem 3; the hidden batch is paid for by ε₁/γ)."""
+        """The claim ε₂ (Theorem 3; the hidden batch is paid for by ε₁/γ)."""
         return self.epsilon_labels
 
     @property
     def honest_epsilon(self):
-        """Infinite: the gradient is a function of the labels."""
+        """Infinite: the gradient is a function of the labels.
+
+        Side: exact.
+        """
         return math.inf
 
     def gradient(self, below, weights, last, labels):
-        """∂L̄/∂V for h_π = clip(below @ V, −1, 1) and one-hot labels; χ₃ has no part in it."""
+        """∂L̄/∂V for h_π = clip(below @ V, −1, 1) and one-hot labels; χ₃ has no part in it.
+
+        Args: below — features, (n, d);  weights — V, (d, |h_π|);  last — W, (|h_π|, K);  labels — one-hot, (n, K).
+        """
         values = below @ weights
         hidden = np.clip(values, -1, 1)
         by_hidden = (0.5 + hidden @ last / 4 - labels) @ last.T

@@ -12,6 +12,9 @@ gradients are written out by hand. Line numbers are those of Algorithm 1.
 * Line 12. θ₁ by Equation 19, h̄ a constant; θ₂ by the label loss, its Taylor form, benign and adversarial weighted by
   Equation 9, with χ₃ on the coefficients of the labels. Both by Adam.
 
+``toy`` is a :class:`Toy`; ``features`` are (trials, β, records), the weights of a layer (trials, in, out), and
+derivatives by something have its shape (``by_last_hidden``: that of h_π).
+
 Paper: stobatch, Algorithm 1, Equations 7, 9, 19; Theorem 4.
 """
 
@@ -91,7 +94,12 @@ class Toy:
 
 @dataclass
 class Draws:
-    """All that is random in the trainings, the trials' axis first: weights at the start, noise, radii of attacks."""
+    """All that is random in the trainings, the trials' axis first: weights at the start, noise, radii of attacks.
+
+    ``theta`` θ₁ (trials, d, β), ``hidden`` (trials, β, |h_π|), ``last`` W (trials, |h_π|, K); ``input_noise`` χ₁/m
+    (trials, 1 or N, d), ``hidden_noise`` 2χ₂/m (trials, 1 or N, β), ``label_noise`` χ₃/m (trials, |h_π|, K); ``radii``
+    μ_t (trials, T).
+    """
 
     theta: torch.Tensor  # θ₁ (trials, d, β)
     hidden: torch.Tensor  # (trials, β, |h_π|)
@@ -102,12 +110,15 @@ class Draws:
     radii: torch.Tensor  # μ_t (trials, T)
 
     def of_trial(self, i):
-        """The draws of one trial, without their first axis."""
+        """The draws of trial ``i``, without their first axis."""
         return Draws(**{f.name: getattr(self, f.name)[i] for f in fields(self)})
 
 
 def laplace(shape, *, scale, generator, dtype):
-    """Laplace noise of that scale."""
+    """Laplace noise of that scale.
+
+    Args: shape — of the answer;  scale — b.
+    """
     both = torch.empty((2, *shape), dtype=dtype).exponential_(generator=generator)
     return scale * (both[0] - both[1])
 
@@ -139,6 +150,7 @@ def taylor_loss(logits, targets):
 
     Paper: stobatch, Section 3.2 (L̃).
     Printed: hW for max(hW, 0), and no log 2, a constant.   Used: the loss that is expanded.
+    Args: logits, targets — (trials, K, records).
     """
     return (np.log(2.0) + logits / 2 - logits * targets + logits**2 / 8).sum(dim=1)
 
@@ -160,6 +172,8 @@ class Layer:
 
     .. math:: \partial V = r\,(h_c g^T - n C V_r\, s), \quad \partial h = V_r (g - \bar g - s z), \quad
         s = \overline{g z}, \; V_r = rV.
+
+    Args: features — what enters;  weights — V.
     """
 
     def __init__(self, features, weights):

@@ -15,7 +15,10 @@ from privrob.learn.stobatch_audit_model import BETAS, NORM_EPS
 
 
 def label_loss(logits, targets):
-    """max(z, 0) − zy + log 2 − |z|/2 + z²/8, summed over classes and records: the Taylor form of the sigmoid loss."""
+    """max(z, 0) − zy + log 2 − |z|/2 + z²/8, summed over classes and records: the Taylor form of the sigmoid loss.
+
+    Args: logits, targets — (n, K).
+    """
     each = logits.clamp(min=0) - logits * targets - logits.abs() / 2 + logits**2 / 8
     return (each + torch.log(torch.tensor(2.0))).sum()
 

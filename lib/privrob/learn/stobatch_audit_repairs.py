@@ -5,6 +5,9 @@ r"""Repairs at the budget that StoBatch claims: private by proofs that are short
 * Training: DP-SGD on the whole batch, sums of clipped gradients plus N(0, σ²C²) over T steps, which is Gaussian DP with
   μ = 2√T/σ when a record is replaced.
 
+``present`` says whether the data set is D (True) or D′; ``claimed_epsilon`` and ``honest_epsilon`` are the same in a
+repair that works, one record replaced.
+
 Paper: stobatch, Section 3.2 and Appendix J, what Theorem 4 claims; DP-SGD as in Section 4.
 """
 
@@ -44,6 +47,7 @@ class RandomisedLabels:
 
     @property
     def claimed_epsilon(self):
+        """The claim ε₂, exact for randomised response."""
         return self.epsilon_labels
 
     @property
@@ -61,17 +65,21 @@ class RandomisedLabels:
 
 @dataclass(frozen=True)
 class CalibratedRecord:
-    """R2: one perturbed record whose noise is made for a whole record, at the ε that Lemma 3 claims."""
+    """R2: one perturbed record whose noise is made for a whole record, at the ε that Lemma 3 claims for ``dataset`` and
+    ``epsilon``.
+    """
 
     dataset: str = "mnist"
     epsilon: float = 0.2
 
     @property
     def claimed_epsilon(self):
+        """The claim ε₁/γx of Lemma 3."""
         return split(self.dataset, self.epsilon).claimed_epsilon_inputs
 
     @property
     def honest_epsilon(self):
+        """Exact: the claim, which the noise is made for."""
         return self.claimed_epsilon
 
     @property
@@ -80,7 +88,10 @@ class CalibratedRecord:
         return 2 * split(self.dataset, self.epsilon).num_inputs / self.claimed_epsilon
 
     def scores(self, present, *, num_trials, rng):
-        """Log likelihood ratio of all −1 to all +1."""
+        """Log likelihood ratio of all −1 to all +1.
+
+        Returns: shape (num_trials,).
+        """
         size, centre = split(self.dataset, self.epsilon).num_inputs, -1.0 if present else 1.0
         found = []
         for n in in_pieces(num_trials, max(1, 2_000_000 // size)):
@@ -102,6 +113,7 @@ class NoisyGradients:
 
     @property
     def claimed_epsilon(self):
+        """The claim at δ, an upper bound: the noise is calibrated to it."""
         return self.epsilon
 
     @property
@@ -115,7 +127,10 @@ class NoisyGradients:
         return float(gdp.epsilon_of(self.delta, gdp_mu=2 * math.sqrt(self.num_steps) / self.noise_multiplier))
 
     def scores(self, present, *, num_trials, rng):
-        """Sum over steps along the canary's gradient, ±1 in the two data sets: all that tells them apart."""
+        """Sum over steps along the canary's gradient, ±1 in the two data sets: all that tells them apart.
+
+        Returns: shape (num_trials,).
+        """
         found = []
         for n in in_pieces(num_trials, max(1, 2_000_000 // self.num_steps)):
             steps = (1.0 if present else -1.0) + self.noise_multiplier * rng.normal(size=(n, self.num_steps))

@@ -96,7 +96,11 @@ class Block:
         return self.ptr_noise if method == PTR else self.gaussian_noise
 
     def num_steps(self, method, epsilon, *, noise=None, accountant="pld"):
-        """The most steps that the method may take within ε (``add_remove``, Poisson batches), and what they spend."""
+        """The most steps that the method may take within ε (``add_remove``, Poisson batches), and what they spend.
+
+        Args: method — one of the block's;  noise — its noise multiplier, None: as printed;  accountant — one of
+            :data:`ACCOUNTANTS`.
+        """
         checks.choice("accountant", accountant, ACCOUNTANTS)
         noise = self.printed_noise(method) if noise is None else noise
         how = {"delta": self.delta, "sample_rate": self.sample_rate, "neighbouring": _RELATION}
@@ -164,7 +168,8 @@ def trainings(block, plans, *, conditions, seeds, comparisons=COMPARISONS):
     number of steps that a plan asks for.
 
     Args: plans — rows of :func:`plan_cell` of this block, as a DataFrame;  conditions — pairs (kind of
-        :data:`privrob.learn.corruption.KINDS`, rate).
+        :data:`privrob.learn.corruption.KINDS`, rate);
+        block — :class:`Block`;  seeds — one training each;  comparisons — which.
     """
     plans = plans[(plans["block"] == block.name) & plans["comparison"].isin(list(comparisons))]
     if len(plans) and not (plans["steps"] > 0).any():
@@ -197,7 +202,10 @@ def readings(rows, plans):
 
 
 def best_of(read):
-    """Of the readings of ``best``, for each method and ε the number of steps with the highest mean accuracy."""
+    """Of the readings of ``best``, for each method and ε the number of steps with the highest mean accuracy.
+
+    Args: read — rows of the trainings, as a DataFrame.
+    """
     at = ["block", "epsilon", "corruption", "corruption_rate", "method"]
     best = read[read["comparison"] == "best"]
     mean = best.groupby([*at, "steps"])["test_accuracy"].transform("mean")
@@ -211,7 +219,7 @@ def differences(read, *, num_test, method=PTR, other=GAUSSIAN):
 
     The standard error is that of the seeds' differences; with one seed that of two independent counts of the test set.
 
-    Args: num_test — test records.
+    Args: read — rows of the trainings, as a DataFrame;  method, other — the two;  num_test — test records.
     Returns: DataFrame: block, epsilon, comparison, accountant, corruption, corruption_rate, both accuracies,
         ``difference``, ``error``, ``seeds``, ``wins`` (seeds in which the first is better).
     """
@@ -248,7 +256,9 @@ def kinds(name, given):
 
 
 def claim_id(table, block, kind, rate, epsilon):
-    """Of the claim that holds a pair of a table. Args: kind — of corruption (``label`` at rate 0 is the clean one)."""
+    """Of the claim that holds a pair of a table. Args: table — its number;  block — its name;  rate, epsilon — of the
+    pair;  kind — of corruption (``label`` at rate 0 is the clean one).
+    """
     budget = f"{epsilon:g}".replace(".", "_")
     return f"ptr/table_{table}_{block}_{kind}_{round(100 * rate)}_eps{budget}"
 
@@ -281,7 +291,8 @@ def printed(claims):
 def beside(found, told, *, epsilons, other=GAUSSIAN, accountant="pld"):
     """The printed pairs with ours beside them.
 
-    Args: found — of :func:`differences`;  told — of :func:`printed`;  epsilons — {block: what was trained}: the first,
+    Args: found — of :func:`differences`;  accountant — whose trainings;  told — of :func:`printed`;  epsilons — {block:
+        what was trained}: the first,
         second, … stand beside the first, second, … printed ε;  other — the method that TSGD+PTR is compared with.
     Returns: DataFrame, a row each printed pair: the columns of ``told``, ``epsilon_here``, accuracies ``ours`` and
         ``other_ours`` (of ``printed``), and of each comparison ``<name>``, ``<name>_error`` and ``<name>_wins`` in
@@ -334,7 +345,10 @@ def in_layout(table, *, other=GAUSSIAN):
 
 def draw(ax, table, *, other=GAUSSIAN):
     """The differences of :func:`beside`, a line each pair that was trained: ours filled with two standard errors, in
-    the three comparisons, and the printed ones hollow. Returns the number of lines."""
+    the three comparisons, and the printed ones hollow. Returns the number of lines.
+
+    Args: ax — of Matplotlib;  table — of :func:`beside`;  other — the method compared with.
+    """
     shown = table[table["printed"].notna()].reset_index(drop=True)
     for offset, (name, words), look in zip((-0.22, 0.0, 0.22), COMPARISONS.items(), "osD", strict=True):
         how, tried = {"fmt": look, "markersize": 5, "capsize": 2, "label": words}, shown[shown[name].notna()]

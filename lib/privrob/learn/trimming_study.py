@@ -147,7 +147,9 @@ class Probed(dpsgd.Training):
         return _share(hit)
 
     def run(self, *, until=None):
-        """Go on to that step (the last); rows, each with ``what`` it is: ``trace``, ``window`` or ``histogram``."""
+        """Go on to step ``until`` (the last); rows, each with ``what`` it is: ``trace``, ``window`` or
+        ``histogram``.
+        """
         until = self.settings.num_steps if until is None else until
         while self.step < until:
             row = self.advance(self.draw())
@@ -169,6 +171,8 @@ class Probed(dpsgd.Training):
         """A training in this one's state that goes on with other settings.
 
         F is kept, unless the release or where F begins is changed.
+
+        Args: changes — fields of the settings;  make — settings → a training.
         """
         other = make(replace(self.settings, **changes))
         begins = [(s.release, (s.release_options or {}).get("trim_rate")) for s in (self.settings, other.settings)]

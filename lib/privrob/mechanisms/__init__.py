@@ -1,1 +1,4 @@
-"""Data to private answers."""
+"""Data to private answers.
+
+Source: ours; the modules name theirs.
+"""

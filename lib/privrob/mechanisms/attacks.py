@@ -5,6 +5,8 @@ attacks.attack(StoSign(0.1, 0.25), -0.1, 0.1, num_draws=100_000, delta=0.01, rng
 The tests reject beyond a threshold on the output. For every mechanism of this folder the ratio of the masses at its
 worst inputs is monotone in the output, so that these are the best tests there are (Neyman and Pearson). Nothing is
 taken from the masses: thresholds come from one half of the releases, counts from the other.
+
+Source: ours; the intervals are Clopper and Pearson's, by :mod:`privrob.accounting.measured`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _HOW = {"neighbouring": "replace", "sampling": "none"}
 class Attack:
     """What an attack measured, beside what is exact. All of it holds, except with twice ``failure_prob``.
 
-    Fields: own — the exact curve of the two attacked inputs;  forward, backward — :class:`measured.Errors` against it
+    Fields: mechanism — the attacked one; own — the exact curve of the two attacked inputs;  forward, backward —
+    :class:`.Errors` against it
     and its inverse;  epsilon, epsilon_lower — at ``delta``, claimed and proven;  distance, distance_lower — δ at ε = 0,
     claimed and proven.
     """
@@ -45,7 +48,10 @@ class Attack:
         return self.mechanism.tradeoff(type1, **_HOW)
 
     def refutes(self, claim):
-        """Whether the releases prove a trade-off function, claimed for both orders of the inputs, to be too high."""
+        """Whether the releases prove a trade-off function, claimed for both orders of the inputs, to be too high.
+
+        ``claim``: α → β.
+        """
         return bool(self.forward.refuted(claim).any() or self.backward.refuted(claim).any())
 
     @property
@@ -72,7 +78,8 @@ def attack(mechanism, one, other, *, num_draws, delta, rng, failure_prob=1e-3, n
     """Release two inputs so many times each, and measure: :class:`Attack`.
 
     Args: one, other — inputs, ``one`` that of the smaller outputs; for a sum of users everybody's, shape (N,);
-        num_draws — of each, at least 4;  delta — at which ε is attacked.
+        num_draws — of each, at least 4;  delta — at which ε is attacked;
+        num_thresholds — tests that are tried, at least 1.
     """
     number = checks.integer("num_draws", num_draws, low=4)
     low, high = (_released(mechanism, value, number, rng) for value in (one, other))

@@ -24,7 +24,10 @@ def _convolved(log_a, log_b):
 
 def draw_binomial(num_trials, success_prob, *, size, rng):
     """Binomial numbers, each at its own p (or one p for all). Few trials are drawn one by one: several times quicker
-    than numpy's sampler, which starts anew at each p."""
+    than numpy's sampler, which starts anew at each p.
+
+    Args: num_trials — M;  success_prob — a number, or of shape ``size``;  size — of the answer.
+    """
     if num_trials > _COUNTED:
         return rng.binomial(num_trials, success_prob, size)
     count = np.zeros(size, np.int8)
@@ -176,7 +179,11 @@ class BinomialMechanism(Finite):
 
     @classmethod
     def scaled(cls, *, clip, scale_b, num_trials):
-        """p(x) = (B + x)/2B, B > c: the mechanism of Theorem 5."""
+        """p(x) = (B + x)/2B, B > c: the mechanism of Theorem 5.
+
+        Side: μ and ε are exact for one number in [−c, c], replaced.
+        Args: clip — c;  scale_b — B.
+        """
         clip_below(clip, "scale_b", scale_b)
         return cls(clip, num_trials, (scale_b - clip) / (2 * scale_b), (scale_b + clip) / (2 * scale_b))
 
@@ -185,6 +192,7 @@ class BinomialMechanism(Finite):
         """p(x) = 1/2 + θx/c, any θ in (0, 1/2) (Chen et al. 2022 ask for at most 1/4).
 
         Paper: fdp, Remark 6.
+        Args: clip — c;  theta — θ.
         """
         theta = checks.real("theta", theta, low=0.0, high=0.5, open_low=True, open_high=True)
         return cls(clip, num_trials, 0.5 - theta, 0.5 + theta)
@@ -198,7 +206,10 @@ class BinomialMechanism(Finite):
         return ((self.clip, -self.clip),)
 
     def success_prob(self, values):
-        """p(x), exact at both ends."""
+        """p(x), exact at both ends.
+
+        Args: values — inputs, any shape; outside ±c they are clipped.
+        """
         share = (self._inputs(values) + self.clip) / (2 * self.clip)
         return (1 - share) * self.p_min + share * self.p_max
 
@@ -289,6 +300,7 @@ class PoissonBinomial(Finite):
         """The mean of the users' numbers, each in [−c, c] and encoded as :class:`BinomialMechanism` does.
 
         Paper: fdp, Remark 6: :math:`\\tfrac{c}{MN\\theta}\\big(\\sum Z_i - \\tfrac{MN}{2}\\big)`.
+        Args: symbols — sums over the users, any shape;  clip — c.
         """
         rate = checks.array("symbols", symbols) / (self.num_users * self.num_trials)
         clip = checks.positive("clip", clip, finite=True)
@@ -300,6 +312,8 @@ def smallest_delta(noise):
 
     Paper: fdp, Remark 4 (4.61e-136 at M = 500, l = 8, p = 1/2).
     Printed: P(Z < 8), rounded twice.   Used: 4.6049700160e-136, at ε = log C(500, 8) = 39.06.
+    Side: exact for one integer in 0 … l, replaced.
+    Args: noise — a :class:`BinomialNoise`.
     """
     curve = noise.curve
     delta = float(curve.delta(math.inf))

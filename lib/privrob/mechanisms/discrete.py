@@ -41,13 +41,19 @@ def check_local(neighbouring, sampling):
 
 
 def clip_below(clip, name, scale):
-    """Check of a scale that must exceed the clip c: at c itself one output rules an input out."""
+    """Check of a scale that must exceed the clip c: at c itself one output rules an input out.
+
+    Args: scale — what is checked;  name — its name in the error.
+    """
     clip = checks.positive("clip", clip, finite=True)
     checks.real(name, scale, low=clip, open_low=True, open_high=True, hint=f"it must exceed clip={clip:g}")
 
 
 def whole_numbers(data, max_value):
-    """As integers clipped to 0 … l; anything else is refused."""
+    """As integers clipped to 0 … l; anything else is refused.
+
+    Args: data — any shape;  max_value — l.
+    """
     values = checks.array("data", data)
     if not (values == np.rint(values)).all():
         raise ValueError("data must be integers in 0 … max_value; QuantisedBinomial takes real numbers")
@@ -56,13 +62,17 @@ def whole_numbers(data, max_value):
 
 class Finite:
     """Subclasses are frozen dataclasses that give :attr:`symbols`, :meth:`log_masses`, :attr:`worst_inputs` and
-    :meth:`release`."""
+    :meth:`release`.
+
+    ``symbols`` is the alphabet, in the order of the masses; ``worst_inputs`` holds pairs of inputs whose curves, in
+    both orders, have the infimum over all inputs. One user's input is replaced by any other.
+    """
 
     symbols: tuple  # the alphabet, in the order of log_masses
     worst_inputs: tuple  # pairs of inputs whose curves, in both orders, have the infimum over all inputs
 
     def log_masses(self, value):
-        """Log probabilities of the symbols at one input."""
+        """Log probabilities of the symbols at one input, ``value``: shape (len(symbols),)."""
         raise NotImplementedError
 
     def release(self, data, *, rng):
@@ -73,7 +83,10 @@ class Finite:
         raise NotImplementedError
 
     def decode(self, symbols):
-        """Estimates whose mean is the (clipped) input."""
+        """Estimates whose mean is the (clipped) input.
+
+        Args: symbols — what was released, any shape.
+        """
         raise NotAvailable(f"{type(self).__name__} has no unbiased decoder")
 
     def _inputs(self, data):
@@ -156,7 +169,8 @@ def bits_of_blocks(masses, *, block):
     """Bits a symbol of the best prefix code (Huffman's) for blocks of symbols: at most 1/block above the entropy.
 
     Paper: fdp, Theorem 6, Remark 10.
-    Args: masses — probabilities of the symbols;  block — symbols encoded together; time grows as alphabet ** block.
+    Args: masses — probabilities of the symbols, shape (k,);  block — symbols encoded together; time grows as alphabet
+        ** block.
     """
     masses = checks.array("masses", masses, ndim=1)
     if (masses < 0).any() or abs(masses.sum() - 1) > 1e-9:
@@ -175,7 +189,8 @@ def bits_of_blocks(masses, *, block):
 def infimum(mechanism, type1, *, inputs):
     """The smallest type-II error over all ordered pairs of some inputs, by brute force.
 
-    Args: inputs — values to try, each against each: time grows with the square of their number.
+    Args: inputs — values to try, each against each: time grows with the square of their number;
+        mechanism — a :class:`Finite`.
     """
     alpha, lowest = type1_errors(type1), None
     masses = [mechanism.log_masses(float(value)) for value in inputs]
@@ -209,7 +224,8 @@ def sampled_test(mechanism, null, other, type1, *, num_runs, rng):
     It rejects the null where the ratio of probabilities is largest, as often as ``type1`` allows.
 
     Paper: fdp, Lemma 3.
-    Args: null, other — inputs;  type1 — a number, the test's level.
+    Args: null, other — inputs;  type1 — a number, the test's level;
+        mechanism — a :class:`Finite`;  num_runs — releases of each input.
     Returns: sampled type-I and type-II error.
     """
     alpha = float(type1_errors(type1))

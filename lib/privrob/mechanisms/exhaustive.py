@@ -29,7 +29,10 @@ def _universe(universe):
 
 
 def data_set(positions, universe):
-    """The records at these positions: shape (m,) for numbers, (m, d) for rows."""
+    """The records at these positions: shape (m,) for numbers, (m, d) for rows.
+
+    Args: positions — of the m records;  universe — all that a record can be, (k,) or (k, d).
+    """
     records = _universe(universe)
     return records[list(positions)].reshape(len(positions), *records.shape[1:])
 

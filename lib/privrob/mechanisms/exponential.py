@@ -27,7 +27,10 @@ class Exponential:
         checks.positive("sensitivity", self.sensitivity, finite=True)
 
     def log_probs(self, utilities):
-        """Log probability of each answer: shape (k,)."""
+        """Log probability of each answer: shape (k,).
+
+        Args: utilities — of the answers, shape (k,).
+        """
         logs = checks.array("utilities", utilities, ndim=1) * (self.pure_epsilon / (2 * self.sensitivity))
         logs = logs - logs.max()
         return logs - np.log(np.exp(logs).sum())
@@ -42,7 +45,10 @@ class Exponential:
             raise NotAvailable("the exponential mechanism states its guarantee without sampling; pass sampling='none'")
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """That of randomized response at ε, which no ε-DP mechanism exceeds: shape (k,)."""
+        """That of randomized response at ε, which no ε-DP mechanism exceeds: shape (k,).
+
+        Side: upper.
+        """
         self._check(neighbouring, sampling)
         return rdp.randomized_response(orders, epsilon=self.pure_epsilon)
 
@@ -52,7 +58,11 @@ class Exponential:
         return pairs.randomized_response(epsilon=self.pure_epsilon)
 
     def tradeoff(self, type1, *, neighbouring, sampling):
-        """max(0, 1 − e^ε α, e^−ε (1 − α))."""
+        """max(0, 1 − e^ε α, e^−ε (1 − α)).
+
+        Side: lower.
+        Args: type1 — α, any shape.
+        """
         self._check(neighbouring, sampling)
         alpha, e = checks.array("type1", type1), np.exp(self.pure_epsilon)
         return np.maximum(0.0, np.maximum(1 - e * alpha, (1 - alpha) / e))[()]

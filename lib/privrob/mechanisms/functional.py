@@ -8,6 +8,10 @@ StoBatch uses it three times: linear regression as an example (Appendix B), an a
 after first order (Section 3.1), and a classification loss, cut off after second order (Section 3.2). For z = θ_j h and
 *every* target x the reconstruction's cross-entropy is log(1 + eᶻ) − xz, so that its remainder is log cosh(z/2) whatever
 the data: the approximation's error depends on how far θ and h let z go, and on nothing else.
+
+``num_inputs`` is d, ``num_neurons`` β, ``num_hidden`` |h_π|, ``order`` that of a Taylor polynomial, 1 or 2; ``scores``
+are the z of a loss, ``targets`` the x in [0, 1] that they should give, and ``hidden`` values of hidden units, (n,
+units). Sums change by at most the stated sensitivity in l1 when one record is replaced.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ class Functional:
 
     @classmethod
     def for_epsilon(cls, coefficients, *, epsilon, l1_sensitivity):
-        """The mechanism of the document: noise of scale Δ/ε."""
+        """The mechanism of the document: noise of scale Δ/ε.
+
+        Side: exactly ε-DP, for the relation that the sensitivity was taken over.
+        """
         noise = Laplace.for_epsilon(epsilon, l1_sensitivity=l1_sensitivity)
         return cls(coefficients, noise.laplace_scale, noise.l1_sensitivity)
 
@@ -57,15 +64,18 @@ class Functional:
 
     @property
     def pure_epsilon(self):
-        """Δ/b."""
+        """Δ/b. The exact ε of pure DP."""
         return self.noise.pure_epsilon
 
     def release(self, data, *, rng):
-        """The noisy coefficients, float64."""
+        """The noisy coefficients, float64. Of ``data``, as ``coefficients`` takes it."""
         return self.noise.release(self.coefficients(data), rng=rng)
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Rényi curve: that of the Laplace mechanism with the whole change on one coefficient."""
+        """Rényi curve: that of the Laplace mechanism with the whole change on one coefficient.
+
+        Side: upper.
+        """
         return self.noise.rdp(orders, neighbouring=neighbouring, sampling=sampling)
 
     def tradeoff(self, type1, *, neighbouring, sampling):
@@ -126,7 +136,10 @@ def adlm_sensitivity(*, num_hidden, num_classes):
 
 
 def regression_sensitivity(*, num_features):
-    """2d(d + 2): 2 max Σ|λ| of linear regression with all features and the target in [−1, 1]. Paper: Appendix B."""
+    """2d(d + 2): 2 max Σ|λ| of linear regression with all ``num_features`` (d) features and the target in [−1, 1].
+
+    Paper: stobatch, Appendix B.
+    """
     features = checks.integer("num_features", num_features, low=1)
     return 2 * features * (features + 2)
 
@@ -153,18 +166,26 @@ def reconstruction_loss(scores, targets):
     """x log(1 + e^(−z)) + (1 − x) log(1 + e^z), for any real x. Paper: stobatch, Section 3.1, R_B.
 
     For targets below 0, which the document's range [−1, 1] has, it falls without end as z → −∞.
+
+    Args: scores, targets — z and x, any shapes that broadcast.
     """
     scores, targets = np.asarray(scores, dtype=np.float64), np.asarray(targets, dtype=np.float64)
     return targets * np.logaddexp(0, -scores) + (1 - targets) * np.logaddexp(0, scores)
 
 
 def reconstruction_taylor(scores, targets):
-    """log 2 + z(1/2 − x): the first order at 0. Paper: stobatch, Section 3.1, Equation 5."""
+    """log 2 + z(1/2 − x): the first order at 0. Paper: stobatch, Section 3.1, Equation 5.
+
+    Args: scores, targets — any shapes that broadcast.
+    """
     return math.log(2) + np.asarray(scores) * (0.5 - np.asarray(targets))
 
 
 def classification_loss(scores, labels):
-    """Cross-entropy of one class's sigmoid: log(1 + e^z) − zy."""
+    """Cross-entropy of one class's sigmoid: log(1 + e^z) − zy.
+
+    Args: scores — any shape;  labels — y, 0 or 1, of the same shape.
+    """
     return np.logaddexp(0, np.asarray(scores, dtype=np.float64)) - np.asarray(scores) * np.asarray(labels)
 
 
@@ -185,6 +206,7 @@ def taylor_error(scores, *, order):
     """|loss − Taylor| for one term at z, whatever x or y: log cosh(z/2) at first order, z²/8 − log cosh(z/2) at second.
 
     Paper: stobatch, Appendix O.
+    Args: scores — any shape.
     """
     z = np.abs(np.asarray(scores, dtype=np.float64))
     first = np.logaddexp(0, -z) + z / 2 - math.log(2)
@@ -230,7 +252,10 @@ def reconstruction_quadratic(images):
 
 
 def label_coefficients(hidden, labels):
-    """Σ h y_k of every class, (|h|, K), for one-hot labels (n, K). Paper: stobatch, Section 3.2."""
+    """Σ h y_k of every class, (|h|, K), for one-hot labels (n, K). Paper: stobatch, Section 3.2.
+
+    Args: hidden — (n, |h|).
+    """
     return checks.array("hidden", hidden, ndim=2).T @ checks.array("labels", labels, ndim=2)
 
 
@@ -246,7 +271,10 @@ def regression_coefficients(data):
 
 
 def regression_parts(coefficients):
-    """The linear part (d,) and the symmetric quadratic part (d, d) of such a vector."""
+    """The linear part (d,) and the symmetric quadratic part (d, d) of such a vector.
+
+    Args: coefficients — from :func:`regression_coefficients`, noisy or not.
+    """
     coefficients = checks.array("coefficients", coefficients, ndim=1)
     features = round((math.sqrt(1 + 4 * coefficients.size) - 1) / 2)
     if features * (features + 1) != coefficients.size or not features:
@@ -256,7 +284,10 @@ def regression_parts(coefficients):
 
 
 def regression_value(theta, coefficients):
-    """The polynomial's value at each row of θ, (k, d) → (k,)."""
+    """The polynomial's value at each row of θ, (k, d) → (k,).
+
+    Args: theta — (k, d), or (d,);  coefficients — as for :func:`regression_parts`.
+    """
     linear, square = regression_parts(coefficients)
     theta = np.atleast_2d(theta)
     return theta @ linear + np.einsum("ki,ij,kj->k", theta, square, theta)
@@ -266,6 +297,7 @@ def minimise_on_grid(coefficients, *, radius=1.0, points=41):
     """The best place of a grid in [−radius, radius]^d, ``points`` along each axis: the document's way.
 
     Paper: stobatch, Appendix B.
+    Args: coefficients — as for :func:`regression_parts`.
     """
     linear, _ = regression_parts(coefficients)
     points = checks.integer("points", points, low=2)
@@ -280,6 +312,9 @@ def minimise(coefficients, *, least_curvature=0.0):
     """The minimiser in closed form, −Q⁻¹l/2, over the directions in which the noisy form curves upwards.
 
     Noise can make the form fall without end in some directions; θ stays 0 in those, as in Zhang et al. 2012.
+
+    Args: coefficients — as for :func:`regression_parts`;  least_curvature — directions of no more than this are left
+        out.
     """
     linear, square = regression_parts(coefficients)
     curvature, directions = np.linalg.eigh(square)

@@ -3,6 +3,9 @@
 First steps of Algorithm 1 from a public start, in numbers that float64 adds and multiplies without rounding, so that
 ranks are exact (:mod:`privrob.mechanisms.functional_gradients` has the identity); and two records on a lattice, whose
 joint probabilities can be written down.
+
+``name`` is one of :data:`CASES`; ``scale`` is b of the noise; ``shared``: all records have one noise vector, as
+printed, or (False) each its own.
 """
 
 from __future__ import annotations
@@ -21,7 +24,11 @@ _COARSE, _FINE = 16, 256  # data and weights are multiples of 1/16, noise and ra
 
 @dataclass(frozen=True)
 class Case:
-    """What one observer sees: so many benign and adversarial batches' gradients by θ₁, added up."""
+    """What one observer sees: the gradients of ``num_benign`` benign and ``num_adversarial`` adversarial batches by θ₁,
+    added up.
+
+    Records have ``num_inputs`` (d) entries, the first layer ``num_neurons`` (β) units.
+    """
 
     num_benign: int
     num_adversarial: int
@@ -38,7 +45,10 @@ CASES = {
 
 
 def dyadic(values, parts):
-    """Rounded to multiples of 1/parts."""
+    """Rounded to multiples of 1/parts.
+
+    Args: values — any shape;  parts — a power of 2.
+    """
     return np.round(np.asarray(values) * parts) / parts
 
 
@@ -59,7 +69,10 @@ def neighbours(name, *, shared, rng, scale=3.0):
 
 
 def observed(name, step, batches, *, rng):
-    """The gradient by θ₁: benign batches as they are, adversarial ones by FGSM with its own μ ~ U(0, 1] each."""
+    """The gradient by θ₁: benign batches as they are, adversarial ones by FGSM with its own μ ~ U(0, 1] each.
+
+    Args: step — the :class:`privrob.mechanisms.functional_gradients.FirstStep`;  batches — a list of (m, d).
+    """
     inputs, noise = (dyadic(part, _FINE) for part in step.perturbed(np.concatenate(batches), rng=rng))
     total = 0.0
     for k, (part, own) in enumerate(zip(np.split(inputs, len(batches)), np.split(noise, len(batches)), strict=True)):
@@ -119,7 +132,11 @@ def log_mass(noise, *, scale):
 
 
 def two_outputs(first, second, *, shared, scale, reach=60):
-    """Log probabilities of both perturbed records, over (2 reach + 1)² outcomes; −inf where impossible."""
+    """Log probabilities of both perturbed records, over (2 reach + 1)² outcomes; −inf where impossible.
+
+    Args: first, second — the records, whole numbers;  reach — outcomes from −reach to reach.
+    Returns: shape (2 reach + 1, 2 reach + 1).
+    """
     span = np.arange(-reach, reach + 1)
     one, two = span[:, None] - first, span[None, :] - second
     if shared:
@@ -128,7 +145,10 @@ def two_outputs(first, second, *, shared, scale, reach=60):
 
 
 def overlapping_sums(middle, *, scale, reach=60):
-    """Log probabilities of x̄₁ + x̄₂ and x̄₂ + x̄₃, x₁ = x₃ = 0, each with its own noise: batches that share a record."""
+    """Log probabilities of x̄₁ + x̄₂ and x̄₂ + x̄₃, x₁ = x₃ = 0, each with its own noise: batches that share a record.
+
+    Args: middle — x₂, a whole number;  reach — of the sums.
+    """
     sums, span = np.arange(-reach // 2, reach // 2 + 1), np.arange(-2 * reach, 2 * reach + 1)
     outer = np.exp(log_mass(sums[:, None] - span, scale=scale))  # of a sum, given the middle record
     return np.log((outer * np.exp(log_mass(span - middle, scale=scale))) @ outer.T)

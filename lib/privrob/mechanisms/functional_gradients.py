@@ -9,6 +9,9 @@ The last term has no noise. The noise can only move the first, which has rank on
 data set subtracts the candidate's last term and looks at the rank of what is left. It is at most one for the true data
 set, always, and higher for another, with probability one where the difference of the last terms has rank two (or one
 that does not line up). No amount of noise changes that.
+
+``inputs`` are perturbed records x̄, (m, d); ``hidden`` is h̄, (m, β); ``hidden_noise`` is what was added to it, of that
+shape or (β,); ``theta`` is θ₁, (d, β); ``weights`` V and ``output`` W as in :class:`FirstStep`.
 """
 
 from __future__ import annotations
@@ -27,19 +30,28 @@ def reconstruction_gradient(inputs, hidden):
 
 
 def tied_gradient(inputs, hidden, theta):
-    """The gradient of the same objective when h̄ = θᵀx̄ + noise moves with θ: Σ (1/2 − x̄)h̄ᵀ + x̄ (1/2 − x̄)ᵀθ."""
+    """The gradient of the same objective when h̄ = θᵀx̄ + noise moves with θ: Σ (1/2 − x̄)h̄ᵀ + x̄ (1/2 − x̄)ᵀθ.
+
+    Returns: (d, β).
+    """
     inputs = checks.array("inputs", inputs, ndim=2)
     return reconstruction_gradient(inputs, hidden) + inputs.T @ ((0.5 - inputs) @ checks.array("theta", theta, ndim=2))
 
 
 def reconstruction_objective(inputs, hidden_noise, theta):
-    """Σᵢ Σⱼ θ_j(1/2 − x̄ᵢⱼ)h̄ᵢ with h̄ = θᵀx̄ + noise. Paper: stobatch, Equation 6."""
+    """Σᵢ Σⱼ θ_j(1/2 − x̄ᵢⱼ)h̄ᵢ with h̄ = θᵀx̄ + noise. Paper: stobatch, Equation 6.
+
+    Returns: a number; the arguments have the shapes above.
+    """
     inputs = checks.array("inputs", inputs, ndim=2)
     return float((((0.5 - inputs) @ theta) * (inputs @ theta + hidden_noise)).sum())
 
 
 def label_slopes(hidden, labels, weights, output):
-    """g = Σ_k (1/2 − y_k + h_π·W_k/4)W_k of every record, (m, |h_π|): slopes of the truncated loss by h_π = V h̄."""
+    """g = Σ_k (1/2 − y_k + h_π·W_k/4)W_k of every record, (m, |h_π|): slopes of the truncated loss by h_π = V h̄.
+
+    Args: hidden — (m, β);  labels — one-hot, (m, K).
+    """
     hidden, labels = checks.array("hidden", hidden, ndim=2), checks.array("labels", labels, ndim=2)
     return (0.5 - labels + (hidden @ weights.T) @ output / 4) @ output.T
 
@@ -55,7 +67,11 @@ def label_gradient(hidden, labels, weights, output):
 
 
 def centred(left, right):
-    """Σ (pᵢ − p̄)(qᵢ − q̄)ᵀ: the part of Σ pᵢqᵢᵀ that no shared noise touches."""
+    """Σ (pᵢ − p̄)(qᵢ − q̄)ᵀ: the part of Σ pᵢqᵢᵀ that no shared noise touches.
+
+    Args: left, right — p and q, (m, a) and (m, b).
+    Returns: (a, b).
+    """
     left, right = checks.array("left", left, ndim=2), checks.array("right", right, ndim=2)
     return (left - left.mean(axis=0)).T @ (right - right.mean(axis=0))
 
@@ -69,7 +85,10 @@ def beyond_rank(matrix, rank):
 
 
 def exact_rank(matrix):
-    """The rank in exact arithmetic: float64 entries are rational numbers, and so are sums and products of them."""
+    """The rank in exact arithmetic: float64 entries are rational numbers, and so are sums and products of them.
+
+    Args: matrix — (a, b), finite.
+    """
     rows, rank = [[Fraction(entry) for entry in row] for row in matrix], 0
     for column in range(len(rows[0])):
         pivot = next((i for i in range(rank, len(rows)) if rows[i][column]), None)
@@ -111,7 +130,10 @@ class FirstStep:
         return inputs @ self.theta + hidden_noise
 
     def fgsm(self, inputs, hidden_noise, *, radius):
-        """(x̄ + μ sign(∇), predicted labels). Paper: stobatch, Equation 7: the label is the model's own."""
+        """(x̄ + μ sign(∇), predicted labels). Paper: stobatch, Equation 7: the label is the model's own.
+
+        Args: radius — μ.
+        """
         scores = self.hidden(inputs, hidden_noise) @ self.weights.T @ self.output
         predicted = scores.argmax(axis=1)
         slope = self.theta @ self.weights.T @ (self.output[:, 1] - self.output[:, 0])  # of the margin of class 1

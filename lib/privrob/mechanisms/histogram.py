@@ -47,7 +47,11 @@ class Lost:
             raise NotAvailable("a lost mass states its guarantee without sampling; pass sampling='none'")
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Infinite at every order, unless nothing is lost."""
+        """Infinite at every order, unless nothing is lost.
+
+        Side: exact.
+        Args: orders — each > 1, shape (k,).
+        """
         self._check(neighbouring, sampling)
         return np.full(checks.orders(orders).shape, math.inf if self.prob else 0.0)
 
@@ -57,12 +61,19 @@ class Lost:
         return pairs.approximate_dp(epsilon=0.0, delta=min(self.prob, math.nextafter(1.0, 0.0)))
 
     def tradeoff(self, type1, *, neighbouring, sampling):
-        """1 − δ − α, not below 0."""
+        """1 − δ − α, not below 0.
+
+        Side: exact.
+        Args: type1 — α, any shape.
+        """
         self._check(neighbouring, sampling)
         return np.maximum(0.0, 1 - self.prob - checks.array("type1", type1))[()]
 
     def epsilon(self, delta, *, neighbouring, sampling):
-        """0 from δ = prob on, infinite below."""
+        """0 from δ = prob on, infinite below.
+
+        Side: exact.
+        """
         self._check(neighbouring, sampling)
         delta = checks.probability("delta", delta, allow_one=False)
         return Interval.exact(0.0 if delta >= self.prob else math.inf)
@@ -106,7 +117,7 @@ class StableHistogram:
     Paper: prime, Lemma D.1 (Karwa and Vadhan 2018, Lemma 2.3).
     Printed: "we only need to add noise to those bins that are occupied", without a cut-off.   Used: the cut-off;
         without it (``cutoff=-inf``) no δ below 1/n holds, see the module's head.
-    Args: noise — :class:`Laplace` or :class:`Gaussian` of sensitivity 1 (a count), in counts;  cutoff — in counts;
+    Args: noise — :class:`.Laplace` or :class:`.Gaussian` of sensitivity 1 (a count), in counts;  cutoff — in counts;
         width, origin — of the bins, in the data's units.
     """
 
@@ -137,7 +148,10 @@ class StableHistogram:
 
     @classmethod
     def gaussian(cls, noise_std, *, lost_prob, width, origin=0.0):
-        """Normal noise, and the least cut-off at which a bin of one record shows with at most this probability."""
+        """Normal noise, and the least cut-off at which a bin of one record shows with at most this probability.
+
+        Args: lost_prob — that probability, in (0, 1);  width, origin — of the bins.
+        """
         lost = checks.probability("lost_prob", lost_prob, allow_zero=False, allow_one=False)
         return cls(Gaussian(noise_std, 1.0), 1 + float(-ndtri(lost)) * noise_std * (1 + 1e-12), width, origin)
 
@@ -155,7 +169,10 @@ class StableHistogram:
         return math.exp(float(log_ndtr(-gap / self.noise.noise_std)))
 
     def miss_prob(self, count, tolerance):
-        """That the number shown for a bin (0 where it isn't) is off its count by more than this: exact."""
+        """That the number shown for a bin (0 where it isn't) is off its count by more than this: exact.
+
+        Args: count — the bin's;  tolerance — that difference.
+        """
         if count == 0:
             return 0.0
         noise, gap = self.noise, self.cutoff - count  # it shows where the noise is at least this
@@ -167,7 +184,10 @@ class StableHistogram:
         return float(high + low + (law.cdf(gap) if count > tolerance else 0.0))
 
     def show(self, bins, found, *, rng):
-        """The bins that show, and their noisy counts, of counts that were taken already."""
+        """The bins that show, and their noisy counts, of counts that were taken already.
+
+        Args: bins — numbers of the occupied bins, shape (k,);  found — their counts, (k,).
+        """
         noisy = self.noise.release(np.asarray(found, dtype=np.float64), rng=rng)
         shown = noisy >= self.cutoff
         return bins[shown], noisy[shown]
@@ -191,7 +211,10 @@ class StableHistogram:
         return ledger
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Infinite, as some mass is lost."""
+        """Infinite, as some mass is lost.
+
+        Side: exact.
+        """
         return self._ledger(neighbouring, sampling).rdp(orders)
 
     def pairs(self, *, neighbouring, sampling):
@@ -201,7 +224,10 @@ class StableHistogram:
         return pairs.ProductPair(tuple(g.pairs(**how) for g, count in self.entries(neighbouring) for _ in range(count)))
 
     def tradeoff(self, type1, *, neighbouring, sampling):
-        """Not stated: take ε at the δ you need."""
+        """Not stated: take ε at the δ you need.
+
+        Side: neither.
+        """
         raise NotAvailable("a stable histogram states no trade-off; ask for epsilon(delta, ...)")
 
     def epsilon(self, delta, *, neighbouring, sampling):
@@ -211,7 +237,11 @@ class StableHistogram:
 
 
 def rdp_of_bins(histogram, orders, *, neighbouring):
-    """Rényi curve of the counts' noise alone, the lost mass apart: shape (k,)."""
+    """Rényi curve of the counts' noise alone, the lost mass apart: shape (k,).
+
+    Side: upper, but for the lost mass.
+    Args: histogram — a :class:`StableHistogram`.
+    """
     (noise, count), _ = histogram.entries(neighbouring)
     how = {"neighbouring": neighbouring, "sampling": "none"}
     return rdp.compose([noise.rdp(orders, **how)], [count])

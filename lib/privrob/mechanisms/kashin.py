@@ -75,7 +75,10 @@ class Kashin:
         return spread + self.analyse(rest)
 
     def level(self, spread, vector):
-        """γ₀ as measured: the largest coordinate in units of ‖x‖/√d, shape (…)."""
+        """γ₀ as measured: the largest coordinate in units of ‖x‖/√d, shape (…).
+
+        Args: spread — from :meth:`spread`, (…, D);  vector — what it spreads, (…, d).
+        """
         norms = np.linalg.norm(checks.array("vector", vector), axis=-1)
         largest = np.abs(checks.array("spread", spread)).max(axis=-1)
         with np.errstate(invalid="ignore"):

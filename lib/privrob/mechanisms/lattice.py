@@ -34,8 +34,13 @@ _LOG_INNER = math.log(1e-200)  # the mass up to which the smallest μ is looked 
 
 
 class IntegerNoise(Finite):
-    """Subclasses are frozen dataclasses with ``max_value``; they give :attr:`reach`, :meth:`log_noise` and
-    :attr:`variance`. The noise is symmetric, so that one curve covers both orders of the inputs."""
+    """Subclasses are frozen dataclasses with ``max_value`` (l: inputs are 0 … l); they give :attr:`reach`,
+    :meth:`log_noise` and
+    :attr:`variance`. The noise is symmetric, so that one curve covers both orders of the inputs.
+
+    ``reach``: the noise lies beyond ±reach with a probability of at most 1e-300 on each side. ``variance`` is the
+    noise's.
+    """
 
     reach: int  # the noise lies beyond ±reach with a probability of at most 1e-300 on each side
     variance: float  # of the noise

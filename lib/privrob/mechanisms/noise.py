@@ -64,7 +64,10 @@ class Laplace:
 
     @property
     def pure_epsilon(self):
-        """Δ/b: 0 without sensitivity, infinite without noise."""
+        """Δ/b: 0 without sensitivity, infinite without noise.
+
+        Side: exact for data sets that differ by the whole sensitivity.
+        """
         if self.l1_sensitivity == 0:
             return 0.0
         return self.l1_sensitivity / self.laplace_scale if self.laplace_scale else math.inf
@@ -84,7 +87,7 @@ class Laplace:
         return -np.abs(noise) / self.laplace_scale - math.log(2 * self.laplace_scale)
 
     def density(self, noise):
-        """Density of the noise of one coordinate."""
+        """Density of the noise of one coordinate. ``noise``: any shape."""
         return np.exp(self.log_density(noise))
 
     def log_tail(self, threshold):
@@ -105,13 +108,17 @@ class Laplace:
 
         Paper: ptr, Section 4 (unnumbered).
         Printed: first coefficient (a-1)/(2a-1), negative divergence at a = 2.   Used: a/(2a-1) (Mironov 2017).
+        Side: exact for data sets that differ by the whole sensitivity, else upper.
         Returns: nats, shape (k,).
         """
         _unsampled(neighbouring, sampling)
         return rdp.laplace(orders, scale_ratio=self.scale_ratio)
 
     def kl(self, *, neighbouring, sampling):
-        r"""Kullback–Leibler divergence, the Rényi curve's limit at order 1: :math:`e^{-\epsilon} - 1 + \epsilon`."""
+        r"""Kullback–Leibler divergence, the Rényi curve's limit at order 1: :math:`e^{-\epsilon} - 1 + \epsilon`.
+
+        Side: exact for data sets that differ by the whole sensitivity.
+        """
         _unsampled(neighbouring, sampling)
         return rdp.kl_laplace(scale_ratio=self.scale_ratio)
 
@@ -180,7 +187,10 @@ class Gaussian:
 
     @property
     def gdp_mu(self):
-        """Δ/σ: 0 without sensitivity, infinite without noise."""
+        """Δ/σ: 0 without sensitivity, infinite without noise.
+
+        Side: exact for data sets that differ by the whole sensitivity.
+        """
         if self.l2_sensitivity == 0:
             return 0.0
         return self.l2_sensitivity / self.noise_std if self.noise_std else math.inf
@@ -196,11 +206,11 @@ class Gaussian:
         return answers + rng.normal(0.0, self.noise_std, answers.shape)
 
     def log_density(self, noise):
-        """Log density of the noise of one coordinate."""
+        """Log density of the noise of one coordinate. ``noise``: any shape."""
         return -0.5 * (np.asarray(noise) / self.noise_std) ** 2 - math.log(self.noise_std * math.sqrt(2 * math.pi))
 
     def density(self, noise):
-        """Density of the noise of one coordinate."""
+        """Density of the noise of one coordinate. ``noise``: any shape."""
         return np.exp(self.log_density(noise))
 
     def log_tail(self, threshold):
@@ -218,7 +228,10 @@ class Gaussian:
         return orders * (self.gdp_mu**2 / 2) if self.gdp_mu else np.zeros_like(orders)
 
     def kl(self, *, neighbouring, sampling):
-        """Kullback–Leibler divergence, the Rényi curve's limit at order 1: μ²/2."""
+        """Kullback–Leibler divergence, the Rényi curve's limit at order 1: μ²/2.
+
+        Side: exact for data sets that differ by the whole sensitivity.
+        """
         _unsampled(neighbouring, sampling)
         return self.gdp_mu**2 / 2
 
@@ -248,6 +261,10 @@ class Gaussian:
         return subsample.sampled_gaussian(orders, noise_multiplier=self.noise_multiplier, **how)
 
     def sampled_epsilon(self, count, delta, *, sample_rate, neighbouring):
-        """ε of so many steps on Poisson samples: :func:`privrob.accounting.pld.sampled_gaussian`."""
+        """ε of so many steps on Poisson samples: :func:`privrob.accounting.pld.sampled_gaussian`.
+
+        Side: both ends.
+        Args: count — of steps.
+        """
         how = {"sample_rate": sample_rate, "num_steps": count, "delta": delta, "neighbouring": neighbouring}
         return pld.sampled_gaussian(noise_multiplier=self.noise_multiplier, **how)

@@ -17,7 +17,10 @@ from privrob.mechanisms.statistics import RobustStatistic, Statistic, Sum, Trimm
 
 @dataclass(frozen=True)
 class Released:
-    """What one run tells: the noisy answer (None where refused), the noisy safety margin, the outcome of the test."""
+    """What one run tells: the noisy answer (None where refused), the noisy safety margin, the outcome of the test.
+
+    They are ``value``, ``noisy_margin`` and ``passed``.
+    """
 
     value: float | np.ndarray | None
     noisy_margin: float
@@ -36,7 +39,7 @@ class ProposeTestRelease:
     Paper: ptr, Algorithm 1 and Remark 4.1.
     Printed: σ₁ > σ₂.   Used: σ₁ ≥ σ₂; equal noise is a case to compare with.
     Assumes: adding or removing one record, for the sensitivities and the margin alike.
-    Args: target — f₁ (a :class:`Statistic`);  robust — f₂ (a :class:`RobustStatistic`), with answers of f₁'s shape;
+    Args: target — f₁ (a :class:`.Statistic`);  robust — f₂ (a :class:`.RobustStatistic`), with answers of f₁'s shape;
         sensitivity_bound — τ > 0, in f₂'s units;  noise_std — σ₁, in f₁'s units, infinite to refuse;
         robust_noise_std — σ₂, in f₂'s units;  laplace_scale — b, in records (Δ has sensitivity 1);
         test_failure — δ₀ in (0, 1/2);  noise — law of the release's noise, "gaussian" or "laplace" (coordinates by
@@ -108,6 +111,7 @@ class ProposeTestRelease:
     def release_many(self, data, num_releases, *, rng):
         """That many independent runs on the same data; the margin and both answers are computed once.
 
+        Args: num_releases — k.
         Returns: values, shape (k, …), NaN where refused;  noisy margins, shape (k,);  passed, shape (k,).
         """
         num_releases = checks.integer("num_releases", num_releases, low=0)
@@ -170,7 +174,10 @@ class ProposeTestRelease:
         )
 
     def rdp(self, orders, *, neighbouring, sampling):
-        """Rényi curve in nats, shape (k,): see the accountant of :attr:`settings`."""
+        """Rényi curve in nats, shape (k,): see the accountant of :attr:`settings`.
+
+        Side: upper.
+        """
         return self.settings.rdp(orders, neighbouring=neighbouring, sampling=sampling)
 
     def pairs(self, *, neighbouring, sampling):
@@ -186,15 +193,26 @@ class ProposeTestRelease:
         return self.settings.epsilon(delta, neighbouring=neighbouring, sampling=sampling)
 
     def composed_epsilon(self, count, delta, *, neighbouring, sampling):
-        """ε of so many runs: see the accountant of :attr:`settings`."""
+        """ε of so many runs: see the accountant of :attr:`settings`.
+
+        Side: upper.
+        Args: count — of runs.
+        """
         return self.settings.composed_epsilon(count, delta, neighbouring=neighbouring, sampling=sampling)
 
     def sampled_rdp(self, orders, *, sample_rate, neighbouring):
-        """Rényi curve on a Poisson sample: see the accountant of :attr:`settings`."""
+        """Rényi curve on a Poisson sample: see the accountant of :attr:`settings`.
+
+        Side: upper.
+        """
         return self.settings.sampled_rdp(orders, sample_rate=sample_rate, neighbouring=neighbouring)
 
     def sampled_epsilon(self, count, delta, *, sample_rate, neighbouring):
-        """ε of so many runs on Poisson samples: see the accountant of :attr:`settings`."""
+        """ε of so many runs on Poisson samples: see the accountant of :attr:`settings`.
+
+        Side: upper.
+        Args: count — of runs.
+        """
         return self.settings.sampled_epsilon(count, delta, sample_rate=sample_rate, neighbouring=neighbouring)
 
 
@@ -232,7 +250,8 @@ def adjust_num_trimmed(num_trimmed, *, passed, step, low, high, rule="remark_5_3
 
     Paper: ptr, Remark 5.3 and Algorithm 2.
     Printed: B.1.3 has it the other way round (``rule="as_printed"``): F runs away, to all trimmed or to none.
-    Args: step — records;  low, high — the range of F, not a function of a drawn batch.
+    Args: num_trimmed — F;  passed — the test's outcome;  step — records;  low, high — the range of F, not a function of
+        a drawn batch.
     """
     num_trimmed = checks.integer("num_trimmed", num_trimmed, low=0)
     step, low = checks.integer("step", step, low=0), checks.integer("low", low, low=0)

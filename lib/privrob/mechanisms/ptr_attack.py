@@ -41,6 +41,7 @@ def losses(case, *, settings, sample_rate, num_steps, num_runs, rng):
     Each of ``num_steps`` steps draws the record with probability q and releases from what was drawn; the losses of its
     steps add up.
 
+    Args: case — one of :data:`privrob.accounting.ptr.CASES`;  num_runs — with the record, and as many without it.
     Returns: losses with the record in the data, and without it, shape (num_runs,) each, in random order.
     """
     q = checks.probability("sample_rate", sample_rate)
@@ -70,6 +71,9 @@ def _sampled_loss(mechanism, values, margins, with_it, without, rate):
 def epsilon_lower(*, settings, sample_rate, num_steps, num_runs, delta, failure_prob, rng):
     """What attacks on both cases, in both directions, prove of ε: a claim below it is refuted.
 
+    One record is added or removed.
+
+    Args: num_runs — of each case, with the record and without it.
     Returns: float; each of the four attacks is wrong with probability at most ``failure_prob``.
     """
     best = 0.0

@@ -23,7 +23,10 @@ from privrob.mechanisms.ptr import adjust_num_trimmed
 
 @dataclass(frozen=True)
 class Walk:
-    """A run of the test: ``num_trimmed`` (F before each test), ``num_long`` and ``passed``, each of shape (T,)."""
+    """A run of the test: ``num_trimmed`` (F before each test), ``num_long`` and ``passed``, each of shape (T,).
+
+    ``high`` is the upper end of F and ``step`` what it moves by.
+    """
 
     num_trimmed: np.ndarray
     num_long: np.ndarray

@@ -35,7 +35,7 @@ class PrivateRange:
     Paper: prime, Algorithm 5.
     Printed: x̄_j = 2σ·argmax, the left edge of the bin, at most 4σ from the mean ("choose the bin from k − 1, k, k + 1",
         then \|x̄ − μ\| ≤ 4σ); Section 2.2 says "the center of the largest bin"; no cut-off.
-    Used: the middle, at most 3σ away; the cut-off of :class:`StableHistogram`. ``centre="refined"`` takes the mean of
+    Used: the middle, at most 3σ away; the cut-off of :class:`.StableHistogram`. ``centre="refined"`` takes the mean of
         the bins that show within one of the fullest, by their noisy counts: nothing is asked of the data for it.
         On N(μ, 1) it is within 0.25σ, corruption apart.
     Args: histogram — of one coordinate;  centre — one of :data:`CENTRES`.
@@ -61,7 +61,10 @@ class PrivateRange:
 
     @classmethod
     def gaussian(cls, gdp_mu, *, lost_prob, dimension, spread=1.0, centre="middle"):
-        """Normal noise of μ in all, and at most this mass lost in all, for replaced records."""
+        """Normal noise of μ in all, and at most this mass lost in all, for replaced records.
+
+        Args: lost_prob — that mass;  spread — half a bin's width;  centre — which point of the fullest bin is x̄.
+        """
         std = math.sqrt(2 * dimension) / checks.positive("gdp_mu", gdp_mu, finite=True)
         return cls(StableHistogram.gaussian(std, lost_prob=lost_prob / (2 * dimension), width=2 * spread), centre)
 
@@ -70,13 +73,19 @@ class PrivateRange:
         return tuple((guarantee, count * dimension) for guarantee, count in self.histogram.entries(neighbouring))
 
     def needed(self, *, top_share=0.3, tail=4.0):
-        """Records at which a bin with this share of them shows, but for noise of so many of its own scales."""
+        """Records at which a bin with this share of them shows, but for noise of so many of its own scales.
+
+        Args: top_share — that share;  tail — that number.
+        """
         noise = self.histogram.noise
         scale = getattr(noise, "laplace_scale", None) or getattr(noise, "noise_std", 0.0)
         return math.ceil((max(self.histogram.cutoff, 0.0) + tail * scale) / top_share)
 
     def place(self, bins, noisy):
-        """A coordinate's x̄ from what shows."""
+        """A coordinate's x̄ from what shows.
+
+        Args: bins — numbers of the bins that show, (k,);  noisy — their counts, (k,).
+        """
         best = int(np.argmax(noisy))
         width, origin = self.histogram.width, self.histogram.origin
         if self.centre == "left_edge":
@@ -104,7 +113,10 @@ class PrivateRange:
 
 
 def column_counts(data, *, width, origin=0.0, block=_BLOCK):
-    """:func:`privrob.mechanisms.histogram.counts` of each column, rows that aren't finite left out; by blocks."""
+    """:func:`privrob.mechanisms.histogram.counts` of each column, rows that aren't finite left out; by blocks.
+
+    Args: data — (n, d), a memory map too;  width, origin — of the bins;  block — rows at a time.
+    """
     parts = [[] for _ in range(data.shape[1])]
     for start in range(0, len(data), block):
         rows = np.asarray(data[start : start + block])
@@ -154,7 +166,10 @@ class HeavyTailedRange:
 
     @classmethod
     def as_printed(cls, epsilon, *, delta, dimension, failure_prob=0.1, spread=40.0, centre="middle", split=True):
-        """σ = 40 and m = ⌈200 log(2/ζ)⌉; ``split=False`` leaves each block the full budget."""
+        """σ = 40 and m = ⌈200 log(2/ζ)⌉; ``split=False`` leaves each block the full budget.
+
+        Args: spread, centre — as for :class:`PrivateRange`.
+        """
         m = math.ceil(200 * math.log(2 / checks.probability("failure_prob", failure_prob, allow_zero=False)))
         share = m if split else 1
         how = {"delta": delta / share, "dimension": dimension, "spread": spread, "centre": centre}

@@ -32,7 +32,7 @@ class PoissonSampled:
 
     Paper: dplearn, Amplification by Sub-sampling.
     Assumes: a record's contribution to the sum is within the mechanism's sensitivity, and 0 when it isn't drawn.
-    Args: mechanism — answers without sampling, such as :class:`Gaussian`;  sample_rate — q in [0, 1].
+    Args: mechanism — answers without sampling, such as :class:`.Gaussian`;  sample_rate — q in [0, 1].
     """
 
     mechanism: Guarantee
@@ -86,7 +86,10 @@ class PoissonSampled:
         return pairs.compose([(self.pairs(neighbouring=neighbouring, sampling=sampling), 1)], delta=delta)
 
     def composed_epsilon(self, count, delta, *, neighbouring, sampling):
-        """The smallest ε of so many steps, where the mechanism has an accountant of its own for them."""
+        """The smallest ε of so many steps, where the mechanism has an accountant of its own for them.
+
+        Args: count — of steps.
+        """
         _directions(neighbouring, sampling)
         if not hasattr(self.mechanism, "sampled_epsilon"):
             raise NotAvailable(

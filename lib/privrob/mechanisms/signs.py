@@ -27,7 +27,10 @@ class _Signs(Finite):
         return ((-self.clip, self.clip),)
 
     def plus_prob(self, values):
-        """Probability of +1."""
+        """Probability of +1.
+
+        Args: values — inputs, any shape; outside ±c they are clipped.
+        """
         raise NotImplementedError
 
     def log_masses(self, value):

@@ -138,6 +138,7 @@ class TrimmedSum:
         Paper: ptr, Theorem 5.1.
         Printed: the sort order and what :math:`x_{(k)}` means for k ≤ 0 are left open.
         Used: norms before clipping, :math:`x_{(k)} = 0` for k ≤ 0, and R at once for F = 0.
+        Args: data — (m, d), or (m,) for numbers;  edits — r.
         """
         edits = checks.integer("edits", edits, low=0)
         norms = _norms(_rows(data))[2]
@@ -152,6 +153,7 @@ class TrimmedSum:
         The first r ≤ F − 1 with :math:`\|x_{(m-F+1+r)}\| > \tau` is F − #{i : ‖x_i‖ > τ}; if no row is, r = F.
 
         Paper: ptr, Section 5 and Theorem 5.1.
+        Args: data — (m, d), or (m,) for numbers;  bound — τ.
         """
         bound = checks.nonnegative("bound", bound)
         norms = _norms(_rows(data))[2]

@@ -24,7 +24,10 @@ class _Ternary(Finite):
         return ((-self.clip, self.clip),)
 
     def probs(self, values):
-        """Probabilities of +1, an array, and of ±1, an array or one for all values."""
+        """Probabilities of +1, an array, and of ±1, an array or one for all values.
+
+        Args: values — inputs, any shape; outside ±c they are clipped.
+        """
         raise NotImplementedError
 
     def log_masses(self, value):

@@ -3,6 +3,9 @@
 Coordinates are independent given the gradient, so that the privacy loss of an output is a sum of known terms. By Neyman
 and Pearson its thresholds are the best attacks; :func:`privrob.accounting.audit.two_samples` turns them into a lower
 bound on ε with a stated probability of being wrong.
+
+``vector``, ``gradient`` and ``neighbour`` have shape (d,); ``mechanism`` is a :class:`.TernGrad`, or any ternary
+compressor of single numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ def neighbouring_gradients(*, num_records, num_coordinates, clip, rng):
     """The mean gradient of a batch, and that of the batch with one record replaced: each entry within ±c.
 
     Paper: fdp, Section 3.1 (local data sets) and Remark 8.
-    Args: num_records — in the batch;  clip — c, of each record's entries, whose standard deviation is c before that.
+    Args: num_records — in the batch;  clip — c, of each record's entries, whose standard deviation is c before that;
+        num_coordinates — d.
     """
     n = checks.integer("num_records", num_records, low=1)
     d = checks.integer("num_coordinates", num_coordinates, low=1)
@@ -46,7 +50,7 @@ def _scales(mechanism, *vectors):
 def pair(mechanism, gradient, neighbour):
     """The two output distributions, exactly, as a :class:`privrob.accounting.dominating.Pair`.
 
-    Args: mechanism — a :class:`TernGrad`, or any ternary compressor of single numbers.
+    Args: mechanism — a :class:`.TernGrad`, or any ternary compressor of single numbers.
     """
     scales = _scales(mechanism, gradient, neighbour)
     if scales[0] != scales[1]:
@@ -58,6 +62,7 @@ def pair(mechanism, gradient, neighbour):
 def losses(mechanism, gradient, neighbour, *, num_runs, rng):
     """Privacy losses of runs on both gradients, read off the outputs alone: scores for an attack, within ±1000.
 
+    Args: num_runs — on each gradient.
     Returns: two arrays of shape (num_runs,).
     """
     num_runs = checks.integer("num_runs", num_runs, low=1)

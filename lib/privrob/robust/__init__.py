@@ -1,1 +1,4 @@
-"""Corruption, robust aggregation and certified robustness."""
+"""Corruption, robust aggregation and certified robustness.
+
+Source: ours; the modules name theirs.
+"""

@@ -38,7 +38,10 @@ NEAR = math.sqrt(3) / 4  # along the line from (0, 0, 0) to (1, 1, 1), √3 apar
 
 
 class Transcript(Curator):
-    """A curator that writes down its answers and its true values; with ``given`` it repeats those answers."""
+    """A curator that writes down its answers and its true values; with ``given`` it repeats those answers.
+
+    Args: rows, how — as for :class:`privrob.robust.curator.Curator`;  given — a transcript to repeat, or None.
+    """
 
     def __init__(self, rows, *, given=None, **how):
         super().__init__(rows, **how)
@@ -367,7 +370,11 @@ def algorithm_2_delta(epsilon, *, corruption_rate, num_records, form="as_printed
 
 def standard_targets(*, num_runs, answer_runs, script_runs, script_records, failure_prob, epsilon, delta):
     """The settings of :func:`attack_cell` for every estimator of this folder: those that should keep their claim, and
-    those that shouldn't. Transcripts and answers are attacked at (ε, δ), printed plans at their own ε ≤ 0.9."""
+    those that shouldn't. Transcripts and answers are attacked at (ε, δ), printed plans at their own ε ≤ 0.9.
+
+    Args: num_runs, answer_runs, script_runs — runs of a transcript, of an answer and of the authors' script;
+        script_records — of the script's data.
+    """
     whole = {"epsilon": epsilon, "delta": delta, "num_runs": num_runs, "num_records": 40, "sound": True}
     light, few = {**whole, "num_runs": answer_runs}, {"num_records": 20, "dimension": 1}
     script = {"attack": "size pair", "epsilon": 1.0, "delta": 0.01, "num_records": script_records, "dimension": 1}

@@ -8,6 +8,8 @@ bits a round the planner looks for the (M, B) of the binomial mechanism, or the 
 least error. Given M, or the share A/B that is sent, ε falls and every error rises in the scale: the best one just meets
 the budget, and is found by bisection.
 
+``clip`` is c: numbers lie in [−c, c].
+
 Paper: fdp, Sections 4.3, 4.4 and 5 (Remarks 9 and 10 say how each parameter moves privacy, bits and error).
 """
 
@@ -94,6 +96,8 @@ def epsilon_after(mechanism, num_rounds, *, delta):
     """ε of T rounds at δ. Exact where the sum of the outputs tells all (binomial: MT trials; ternary), else composed by
     privacy-loss distributions, between certified ends.
 
+    One user's number is replaced by any other.
+
     Paper: fdp, Remark 13, without an approximation.
     """
     rounds = checks.integer("num_rounds", num_rounds, low=1)
@@ -156,7 +160,10 @@ def gaussian_error(*, epsilon, delta, num_rounds=1, clip=1.0):
 
 
 def binomial(*, epsilon, delta, bits, num_rounds=1, clip=1.0, objective=mean_square_error, code="entropy", most=4096):
-    """The (M, B) of least error, a :class:`Plan`: the best of :func:`binomial_plans`."""
+    """The (M, B) of least error, a :class:`Plan`: the best of :func:`binomial_plans`.
+
+    Args: all as there;  code — ``entropy`` or ``fixed``.
+    """
     how = {"epsilon": epsilon, "delta": delta, "num_rounds": num_rounds, "clip": clip, "objective": objective}
     return min(binomial_plans(bits=bits, code=code, most=most, **how), key=lambda plan: plan.error)
 
@@ -165,7 +172,8 @@ def binomial_plans(*, epsilon, delta, bits, num_rounds, clip, objective, code="e
     """For each M within the bits the least B within ε.
 
     Args: bits — of a round, at least 1: the entropy, or a fixed-length code;  objective — mechanism → error;
-        most — largest M tried; up to 16 every one is, then steps of a fourth, and the largest within the bits.
+        most — largest M tried; up to 16 every one is, then steps of a fourth, and the largest within the bits;
+        code — ``entropy`` or ``fixed``.
     """
     _check(epsilon, delta, bits, code)
     if bits < 1:
@@ -178,7 +186,9 @@ def binomial_plans(*, epsilon, delta, bits, num_rounds, clip, objective, code="e
 def ternary(
     *, epsilon, delta, bits, num_rounds=1, clip=1.0, objective=mean_square_error, code="entropy", num_shares=60
 ):
-    """The (A, B) of least error, a :class:`Plan`: the best of :func:`ternary_plans`."""
+    """The (A, B) of least error, a :class:`Plan`: the best of :func:`ternary_plans`. The arguments, ``objective`` and
+    ``code`` too, are those of :func:`binomial_plans`.
+    """
     how = {"epsilon": epsilon, "delta": delta, "num_rounds": num_rounds, "clip": clip, "objective": objective}
     return min(ternary_plans(bits=bits, code=code, num_shares=num_shares, **how), key=lambda plan: plan.error)
 
@@ -238,6 +248,7 @@ def share_bits(share):
     """Entropy of a ternary output at x = 0 that is ±1 with probability r = A/B: H(r) + r bits.
 
     Paper: fdp, Theorem 6, where r bits are printed.
+    Args: share — r, in (0, 1].
     """
     return share - sum(p * math.log2(p) for p in (share, 1 - share) if p > 0)
 

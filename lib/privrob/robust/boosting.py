@@ -14,6 +14,8 @@ def central(estimates):
     """The estimate whose median distance to the others is least: if more than half lie within r of μ, it is within 3r.
 
     Paper: prime, Remark 1 ("mean-of-means" of Lugosi and Mendelson: all pairwise distances).
+    Args: estimates — (k, d).
+    Returns: (d,).
     """
     estimates = checks.array("estimates", estimates, ndim=2)
     checks.integer("number of estimates", len(estimates), low=1)
@@ -29,7 +31,8 @@ def mean_of_means(data, estimator, *, num_parts, rng):
     has 1/k of the records, so k times the noise: where most parts don't converge, neither does the whole.
 
     Paper: prime, Remark 1.
-    Args: estimator — function of (records, rng) → :class:`Outcome`;  num_parts — log(1/ζ) up to a constant.
+    Args: estimator — function of (records, rng) → :class:`~privrob.robust.filtering.Outcome`;  num_parts — log(1/ζ) up
+        to a constant.
     """
     n, _, _ = check_data(data, 0.0)
     parts = checks.integer("num_parts", num_parts, low=1)
@@ -52,7 +55,8 @@ def repeated(data, estimator, *, epsilon, delta, num_runs, rng):
     Paper: prime, Section 3 ("run PRIME log(1/ζ) times and choose the output of a run that satisfies n^(s) > n(1 − 10α)
         and λ^(s) ≤ Cα log(1/α) at termination").
     Printed: at the same (ε, δ): k runs cost (kε, kδ).   Used: (ε/k, δ/k) each; the choice reads released numbers only.
-    Args: estimator — function of (records, rng, epsilon=, delta=) → :class:`Outcome`.
+    Args: estimator — function of (records, rng, epsilon=, delta=) → :class:`~privrob.robust.filtering.Outcome`;
+        num_runs — k.
     """
     runs = checks.integer("num_runs", num_runs, low=1)
     found = [estimator(data, r, epsilon=epsilon / runs, delta=delta / runs) for r in rng.spawn(runs)]
@@ -64,7 +68,10 @@ def repeated(data, estimator, *, epsilon, delta, num_runs, rng):
 
 
 def runs_for(failure_prob, *, single=0.1):
-    """Runs k after which half fail with probability at most ζ, each failing with this probability: exact, odd."""
+    """Runs k after which half fail with probability at most ζ, each failing with this probability: exact, odd.
+
+    Args: single — that probability, below 1/2.
+    """
     from scipy.stats import binom
 
     zeta = checks.probability("failure_prob", failure_prob, allow_zero=False, allow_one=False)

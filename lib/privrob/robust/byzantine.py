@@ -90,9 +90,10 @@ def simulate(
     Paper: ptr, Theorem 5.2, (91)–(92), and Algorithm 3.
     Printed: threshold log(1/(2δ₀)) in (92), covariance σ₁1_d.   Used: b log(1/(2δ₀)) as in Algorithm 3; σ₁²1_d.
     Assumes: gradients are sums, the margin is that of Theorem 5.1 for τ < R.
-    Args: the first ten as in ``convergence.convergence_bound``;  attack — one of the above;  sensitivity_bound — τ, a
-        norm in (0, max_norm);  laplace_scale — b;  test_failure — δ₀ in (0, 1/2];  start_distance — ‖w₀ − w*‖, on the
-        first axis;  num_steps — T;  num_replicas — at least 2;  rng — numpy Generator;  rare_prob — None for honest
+    Args: num_records — n;  num_corrupted — F;  strong_convexity, smoothness — α and β;  gradient_std — σ; max_norm — R;
+        noise_std, robust_noise_std — σ₁ and σ₂;  learning_rate — η_B;  attack — one of the above;  sensitivity_bound —
+        τ, a norm in (0, max_norm);  laplace_scale — b;  test_failure — δ₀ in (0, 1/2];  start_distance — ‖w₀ − w*‖, on
+        the first axis;  num_steps — T;  num_replicas — at least 2;  rng — numpy Generator;  rare_prob — None for honest
         noise on a sphere of radius σ, or p for a skewed one: far with probability p, near otherwise;  radius — project
         on this ball about w* after each step, None for no projection;  routine — "A" or "B" in every step, to compare
         them by themselves; None: as the test says.

@@ -51,7 +51,7 @@ class ClassBounds:
 
 
 def product(*scores):
-    """Scores of a composition: the product of each mechanism's own, drawn independently (Equation 11)."""
+    """Scores of a composition: the product of each mechanism's own ``scores``, drawn independently (Equation 11)."""
     arrays = [_scores(s) for s in scores]
     if len({a.shape for a in arrays}) != 1:
         raise ValueError(f"scores of a product must have one shape, got {[a.shape for a in arrays]}")
@@ -140,6 +140,8 @@ def largest_epsilon(lower, upper, *, delta=0.0):
     With y = e^ε this is a quadratic: :math:`y = 2(L - \delta)/(\delta + \sqrt{\delta^2 + 4U(L - \delta)})`.
 
     Paper: stobatch, Equation 4; Equation 13 (δ = 0: ½ ln(E_lb/E_ub)).
+    Side: exact for these bounds; it holds for each example with the probability that they do. Neighbours are inputs,
+        not data sets.
     Args: lower, upper — bounds of the winner's and of the other classes' expected scores, any shapes that broadcast.
     """
     lower, upper = np.broadcast_arrays(checks.array("lower", lower), checks.array("upper", upper))
@@ -184,7 +186,10 @@ class Layers:
 
     @classmethod
     def of(cls, budget, *, hidden_sensitivity, psi=1.0, **changes):
-        """The layers of a :class:`~privrob.accounting.functional_budget.Budget`."""
+        """The layers of a :class:`~privrob.accounting.functional_budget.Budget`.
+
+        Args: budget — of training;  changes — fields that differ.
+        """
         scales = {"input_scale": budget.input_scale, "hidden_scale": budget.hidden_scale}
         fields = scales | {"input_sensitivity": budget.num_inputs, "hidden_sensitivity": hidden_sensitivity}
         return cls(**fields | {"psi": psi} | changes)
@@ -207,7 +212,8 @@ def hidden_sensitivity(weights, *, positions=1, form="sound"):
     Paper: stobatch, Section 3.4: "Δ_r^h = β‖θ₁‖_∞ where ‖θ₁‖_∞ is the maximum 1-norm of θ₁'s rows".
     Printed: β times the largest 1-norm, of one feature map's neurons.   Used: every map is fed on, so all are counted;
         the norm is that of the weights *into* one neuron (rows of θ₁ᵀ).
-    Args: weights — (neurons or feature maps, ...), the weights into each;  positions — of a feature map, 1 if dense;
+    Args: weights — shape (neurons or feature maps, …), the weights into each;  positions — of a feature map, 1 if
+        dense;
         form — ``sound`` or ``as_printed`` (β = the positions of a map; for a dense layer, all neurons).
     """
     weights = np.abs(checks.array("weights", weights))
@@ -221,7 +227,10 @@ def hidden_sensitivity(weights, *, positions=1, form="sound"):
 
 
 def multiples(epsilon_robust, *, layers, attack_radius):
-    """κ, φ and κφ/(κ + φ) as Section 3.3 and Equation 13 have them: Δ_r^x = μD carries the radius μ, Δ_r^h does not."""
+    """κ, φ and κφ/(κ + φ) as Section 3.3 and Equation 13 have them: Δ_r^x = μD carries the radius μ, Δ_r^h does not.
+
+    Args: epsilon_robust — ε_r, any shape;  layers — :class:`Layers`;  attack_radius — μ, l∞, broadcasts.
+    """
     epsilon = checks.array("epsilon_robust", epsilon_robust)
     mu = checks.array("attack_radius", attack_radius)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -242,7 +251,8 @@ def robustness_size(epsilon_robust, *, layers, attack_radii, kind="sound", relea
     "2020-09": Equation 13 times 1/0.005 (CIFAR-10 and Tiny ImageNet files).
 
     Paper: stobatch, Equation 13, Corollary 1, Algorithm 3.
-    Args: epsilon_robust — (n,);  attack_radii — (r,), l∞ in the images' units;  kind, release — see the module.
+    Args: epsilon_robust — (n,);  attack_radii — (r,), l∞ in the images' units;  kind, release — see the module;
+        layers — :class:`Layers`.
     Returns: sizes, (n, r); 0 where ε_r is 0.
     """
     _kind(kind, release)
@@ -282,6 +292,7 @@ def certified_radii(epsilon_robust, *, layers, kind="sound", release=None):
 
     ``sound`` and ``as_printed``: from 0 up to the largest; Equation 13 compares with μ a size that falls in μ, so that
     the largest solves :math:`\mu^2 D/b + \mu\Delta_h/2b = \varepsilon_r`. "2020-06": all radii *from* one on.
+    Args: epsilon_robust — ε_r, any shape;  layers — :class:`Layers`;  kind, release — see the module.
     Returns: (smallest, largest), each of epsilon_robust's shape; (inf, 0) where no radius at all is accepted.
     """
     _kind(kind, release)
@@ -304,7 +315,10 @@ def certified_radii(epsilon_robust, *, layers, kind="sound", release=None):
 
 
 def cap(num_draws, *, num_classes, bound="clopper_pearson", failure_prob=0.05, split="joint", num_selection=None):
-    """The largest ε_r that so many draws can certify: all of them for one class, with score 1."""
+    """The largest ε_r that so many draws can certify: all of them for one class, with score 1.
+
+    Args: num_draws — for one example;  bound, split, num_selection — as in :func:`class_bounds`.
+    """
     num_draws = checks.integer("num_draws", num_draws, low=1)
     scores = np.zeros((1, num_draws, checks.integer("num_classes", num_classes, low=2)))
     scores[:, :, 0] = 1
@@ -319,6 +333,8 @@ def cap(num_draws, *, num_classes, bound="clopper_pearson", failure_prob=0.05, s
 @dataclass(frozen=True, eq=False)
 class Certificates:
     """What verified inference returns: label, abstained, epsilon_robust, each (n,); size, is_robust, each (n, r).
+
+    ``attack_radii`` are the r radii that were asked about.
 
     ``guaranteed`` is True only for ``sound`` certificates with bounds that hold together: then, for each example alone,
     the answer is wrong with probability at most ``failure_prob``.
@@ -355,7 +371,8 @@ def verify(scores, *, layers, attack_radii, kind="sound", release=None, **bounds
     Paper: stobatch, Algorithm 3, Section 3.4, Section 4 (metrics).
     Printed: robust if size > μ.   Used: the same; ``as_released`` size ≥ μ, as in the authors' code.
     Args: scores — (n, num_draws, K), for a composition their :func:`product`;  attack_radii — (r,);
-        kind, release — see the module;  bounds — of :func:`class_bounds`.
+        kind, release — see the module;  bounds — of :func:`class_bounds`;
+        layers — :class:`Layers`.
     Returns: :class:`Certificates`.
     """
     found = class_bounds(scores, **bounds)
@@ -394,7 +411,8 @@ def pixeldp_radius(lower, upper, *, noise, noise_scale, sensitivity=1.0, method=
     al. 2019).
 
     Paper: stobatch, Lemma 1, Equation 4 (Lecuyer et al. 2019).
-    Args: lower, upper — of :class:`ClassBounds`;  sensitivity — Δ, l1 → l1 or l2 → l2 norm of what precedes the noise.
+    Args: lower, upper — of :class:`ClassBounds`;  sensitivity — Δ, l1 → l1 or l2 → l2 norm of what precedes the noise;
+        noise — ``laplace`` or ``gaussian``;  noise_scale — s or σ;  method — ``textbook`` or ``exact``.
     """
     lower, upper = np.broadcast_arrays(checks.array("lower", lower), checks.array("upper", upper))
     if lower.size and (min(lower.min(), upper.min()) < 0 or max(lower.max(), upper.max()) > 1):
@@ -415,7 +433,10 @@ def pixeldp_radius(lower, upper, *, noise, noise_scale, sensitivity=1.0, method=
 
 
 def to_linf(radius, *, norm, dimension):
-    """The l∞ radius whose ball lies in the l1 or l2 ball of that radius, in so many dimensions."""
+    """The l∞ radius whose ball lies in the l1 or l2 ball of that radius, in so many dimensions.
+
+    Args: radius — any shape;  norm — ``l1`` or ``l2``.
+    """
     dimension = checks.integer("dimension", dimension, low=1)
     return (
         checks.array("radius", radius)[()]

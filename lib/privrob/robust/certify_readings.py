@@ -3,6 +3,8 @@ r"""What Equation 13 of StoBatch certifies under each reading of what the docume
 The document names no failure probability, no norm of θ₁, and two things by the letter d: the inputs of an image
 (:math:`x \in [-1, 1]^d`, Section 2, where :math:`\Delta_r^x = \mu d` is the exact l1 change) and those of a patch
 (Lemma 2, Appendix P: 25, 16 and 49). The authors' release counts one channel of a colour image only.
+
+``dataset`` is one of :data:`privrob.accounting.functional_budget.CONFIGURATIONS`, and ``epsilon`` the ε claimed in all.
 """
 
 from __future__ import annotations
@@ -75,6 +77,8 @@ def norm_allowed(dataset, epsilon, *, d, attack_radius, failure_prob):
     """The ‖θ₁‖ up to which Equation 13 *with both layers* reaches that radius; 0 if it never does.
 
     Δ_r^h = β‖θ₁‖ grows with the norm, and faster than b does.
+
+    Args: d — of Δ_r^x = μd;  attack_radius — μ.
     """
     wanted = checks.positive("attack_radius", attack_radius, finite=True)
 
@@ -91,7 +95,7 @@ def near_the_border(dataset, epsilon, *, means, failure_prob):
     From exact expectations ε_r falls like v, so that the ratio √(bε_r/D)/v grows like v^(−1/2): without end. With n
     draws bounds abstain near the border, and the ratio has a largest value.
 
-    Args: means — v, mean pixels, which are the true radii.
+    Args: means — v, shape (n,), mean pixels, which are the true radii.
     Returns: rows: ``exact``; with the printed n, a count of votes at its median, and joint bounds: ``Hoeffding``,
         ``Clopper-Pearson``, 0 where they abstain.
     """

@@ -1,4 +1,8 @@
-"""Tables about StoBatch's certificates: what its settings can certify, and what certificates say of exact toys."""
+"""Tables about StoBatch's certificates: what its settings can certify, and what certificates say of exact toys.
+
+``dataset`` is one of :data:`privrob.accounting.functional_budget.CONFIGURATIONS`, ``epsilon`` the ε claimed in all, and
+``hidden`` whether the hidden layer has a part in the certificate.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,7 @@ def caps(dataset, epsilon, *, theta_norms, failure_prob):
     """Largest radius that any network could be certified at, for each bound, norm, with and without the hidden layer.
 
     Paper: stobatch, Section 3.4, Figures 6 to 9.
+    Args: theta_norms — values of ‖θ₁‖.
     Returns: rows.
     """
     found, rows = functional_budget.configuration(dataset), []
@@ -62,6 +67,8 @@ def norm_needed(dataset, epsilon, *, attack_radius, failure_prob):
     """The ‖θ₁‖ in γ from which Equation 13 can certify that radius, with the input's noise alone: b must be μ²D/ε_r.
 
     The larger the norm, the smaller ε₁ of a given total, and b is linear in the norm. Negative: any norm will do.
+
+    Args: attack_radius — μ.
     """
     found = functional_budget.configuration(dataset)
     how = {"num_classes": found.num_classes, "failure_prob": failure_prob}
@@ -97,6 +104,8 @@ def true_and_certified(dataset, epsilon, *, means, failure_prob, psi=None):
 def two_images(toy, *, mean, attack_radius, num_draws, failure_prob, rng):
     """An image of the toy and one at a distance between its true radius and the attack radius: labels, certificates.
 
+    Args: toy — a :class:`privrob.robust.certify_toy.Mean`;  mean — the first image's mean pixel, below
+        ``attack_radius``; num_draws — for each image.
     Returns: rows, for both images and the kinds ``as_printed`` and ``sound``.
     """
     checks.real("mean", mean, low=0, high=attack_radius, open_low=True, open_high=True)
@@ -117,6 +126,8 @@ def two_images(toy, *, mean, attack_radius, num_draws, failure_prob, rng):
 def data_set(toy, *, num_images, num_draws, rng, spread=0.3, wrong=0.05):
     """Images with mean pixels uniform in ±spread, their labels (some wrong), and scores of draws of both layers.
 
+    Args: toy — a :class:`privrob.robust.certify_toy.Mean`;  num_images — n;  num_draws — for each;  spread — largest
+        mean pixel;  wrong — share of wrong labels.
     Returns: means (n,), labels (n,), scores (n, num_draws, 2): the product of two votes, 0 for both if they differ.
     """
     means = rng.uniform(-spread, spread, size=num_images)
@@ -129,6 +140,7 @@ def data_set(toy, *, num_images, num_draws, rng, spread=0.3, wrong=0.05):
 def corner_costs(layers, *, epsilon, neurons=9):
     """Exact costs, over ε, at the radii that Section 3.3 gives, on scores that meet Lemma 1 with equality.
 
+    Args: layers — a :class:`privrob.robust.certify.Layers`;  neurons — hidden ones, which share its sensitivity.
     Returns: dict — PixelDP's noise on either layer at radius 1; κ and φ for their own balls, a κ-th at radius 1; the
     composition at κφ/(κ + φ).
     """
@@ -155,6 +167,7 @@ def attacks(model, images, *, radius, num_steps, generator, restarts=3):
     """What one step and several do to a network: shares of labels changed, and of losses that several steps raise.
 
     Paper: stobatch, Equations 7 and 8, Appendix C.
+    Args: model — images → logits (n, K);  radius — l∞;  restarts — of PGD.
     Returns: dict — ``corner``, the most that a corner of the ball gains over the single step on the linearised loss;
     ``one step``, ``one label``, ``relabelled``: shares of labels changed; ``higher``: share of images where PGD finds
     a higher loss than the single step.

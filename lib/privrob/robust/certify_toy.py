@@ -9,6 +9,8 @@ Three families, none of which needs a sample:
   layer. Its label changes exactly at mean 0, so the true robustness radius of an image is its mean pixel.
 * :func:`corner` — "are all noisy pixels above the threshold?": an image below it meets Lemma 1 with equality in any
   dimension.
+
+Source: ours; exact laws of sums of Laplace variables by partial fractions.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ def laplace_sum_tail(value, *, num_terms):
 
     with Q the regularised upper incomplete gamma function (the difference of two Gamma(n) variables, in partial
     fractions); all terms are positive, so that nothing cancels.
+
+    Args: value — s, any shape;  num_terms — n.
     """
     n = checks.integer("num_terms", num_terms, low=1)
     value = np.asarray(value, dtype=np.float64)
@@ -70,37 +74,54 @@ class Steps:
     weight: float = 1.0
 
     def probabilities(self, x):
-        """Of each interval, for each x: (..., m)."""
+        """Of each interval, for each x: (..., m).
+
+        Args: x — any shape.
+        """
         x = np.asarray(x, dtype=np.float64)[..., None] * self.weight
         inner = CDFS[self.noise](self.edges - x, self.scale)
         ends = np.zeros_like(inner[..., :1])
         return np.diff(np.concatenate([ends, inner, 1 + ends], axis=-1), axis=-1).clip(0, 1)
 
     def epsilon(self, radius):
-        """What a change of x by at most ``radius`` costs under Laplace noise."""
+        """What a change of x by at most ``radius`` costs under Laplace noise.
+
+        Side: exact.
+        """
         return abs(self.weight) * radius / self.scale
 
     def delta(self, radius, epsilon):
-        """The δ that goes with an ε: 0 or 1 for Laplace noise, exact for Gaussian noise."""
+        """The δ that goes with an ε: 0 or 1 for Laplace noise, exact for Gaussian noise.
+
+        Args: radius — of the change of x.
+        """
         if self.noise == "laplace":
             return 0.0 if epsilon >= self.epsilon(radius) * (1 - 1e-12) else 1.0
         return float(gdp.delta_of(epsilon, gdp_mu=self.epsilon(radius)))
 
     @classmethod
     def random(cls, *, noise, scale, rng, num_cells=6, weight=1.0):
-        """Edges within three scales of 0."""
+        """Edges within three scales of 0.
+
+        Args: num_cells — m.
+        """
         return cls(np.sort(rng.normal(scale=3 * scale, size=num_cells - 1)), noise, scale, weight)
 
 
 def random_scores(shape, *, num_classes, rng):
-    """Scores that sum to 1 over the last axis: some are 0 or 1, some between."""
+    """Scores that sum to 1 over the last axis: some are 0 or 1, some between.
+
+    Args: shape — of all axes but the last.
+    """
     raw = rng.dirichlet(np.full(num_classes, 0.3), size=shape)
     hard = np.eye(num_classes)[rng.integers(num_classes, size=shape)]
     return np.where(rng.random(shape)[..., None] < 0.5, hard, raw)
 
 
 def expected_scores(mechanisms, values, x):
-    """E f_k at each x: (..., K). Args: mechanisms — one or two :class:`Steps`;  values — (m, K) or (m₁, m₂, K)."""
+    """E f_k at each x (any shape): (..., K). Args: mechanisms — one or two :class:`Steps`;  values — (m, K) or (m₁, m₂,
+    K).
+    """
     first = mechanisms[0].probabilities(x)
     if len(mechanisms) == 1:
         return first @ values
@@ -110,6 +131,7 @@ def expected_scores(mechanisms, values, x):
 def worst_case(mechanisms, values, *, x, radius, epsilon, delta=0.0, num_points=81):
     """One scoring function under all changes of x by at most ``radius`` (a grid with both ends).
 
+    Args: mechanisms, values — as for :func:`expected_scores`;  num_points — of the grid.
     Returns: dict — ``excess`` of E f_k(x) over e^ε E f_k(x + a) + δ, and the same from x + a to x, at most 0 if Lemma 1
     (Lemma 5) holds; ``ratio`` the largest E f_k(x)/E f_k(x + a) over e^ε; ``certified`` whether Equation 4 (12) holds
     at x with exact expectations; ``margin`` the smallest lead of x's class (Equation 2); ``kept`` whether its label
@@ -136,6 +158,8 @@ def search(*, noise, num_mechanisms, num_trials, num_classes, rng, epsilons=(0.0
 
     The ε of a trial is what its noise costs at its radius (Laplace), or drawn, with the exact δ (Gaussian, one
     mechanism).
+
+    Args: num_mechanisms — 1 or 2;  epsilons — range of the drawn ε.
     """
     rows = []
     for _ in range(num_trials):
@@ -156,7 +180,10 @@ def search(*, noise, num_mechanisms, num_trials, num_classes, rng, epsilons=(0.0
 
 
 def corner(x, *, threshold, scale):
-    """P(all x_j + Lap(scale) > threshold), its logarithm. For x below: −D log 2 − Σ(threshold − x_j)/scale."""
+    """P(all x_j + Lap(scale) > threshold), its logarithm. For x below: −D log 2 − Σ(threshold − x_j)/scale.
+
+    Args: x — (D,).
+    """
     gap = (threshold - np.asarray(x, dtype=np.float64)) / scale
     return float(np.where(gap > 0, -math.log(2) - gap, np.log1p(-0.5 * np.exp(np.minimum(gap, 0)))).sum())
 
@@ -197,7 +224,10 @@ class Mean:
         return np.where(moved[..., None] >= 0, pair, pair[..., ::-1])
 
     def scores(self, mean, *, place="both"):
-        """E f of class 0 and of class 1, (..., 2): of one layer, or of the product of both."""
+        """E f of class 0 and of class 1, (..., 2): of one layer, or of the product of both.
+
+        Args: mean — any shape;  place — ``input``, ``hidden`` or ``both``.
+        """
         places = (
             ("input", "hidden") if checks.choice("place", place, ("input", "hidden", "both")) == "both" else (place,)
         )
@@ -206,7 +236,8 @@ class Mean:
     def radii(self, mean, *, place="both", kind="sound", release=None, epsilon_cap=math.inf):
         """Largest radius certified from exact expectations; the true one is ``mean``, where the label changes.
 
-        Args: epsilon_cap — largest ε_r that a number of draws can show (:func:`certify.cap`).
+        Args: mean, place — as for :meth:`scores`;  kind, release — see :mod:`privrob.robust.certify`; epsilon_cap —
+            largest ε_r that a number of draws can show (:func:`~privrob.robust.certify.cap`).
         """
         scores = self.scores(mean, place=place)
         epsilon = np.minimum(certify.largest_epsilon(scores[..., 0], scores[..., 1]), epsilon_cap)
@@ -214,7 +245,10 @@ class Mean:
         return certify.certified_radii(epsilon, layers=layers, kind=kind, release=release)[1]
 
     def draws(self, image, *, num_draws, rng, place="input"):
-        """Scores of actual draws of the noise, (1, num_draws, 2): 0 or 1; for both layers their product."""
+        """Scores of actual draws of the noise, (1, num_draws, 2): 0 or 1; for both layers their product.
+
+        Args: image — (D,);  place — as for :meth:`scores`.
+        """
         image, layers = checks.array("image", image, ndim=1), self.layers
         if image.size != self.num_inputs:
             raise ValueError(f"image must hold {self.num_inputs} pixels, got {image.size}")
@@ -230,7 +264,11 @@ class Mean:
 
 
 def issue_prob(score, *, num_draws, attack_radius, layers, kind, release=None, failure_prob=0.05):
-    """Exact probability that n draws of a two-class 0/1 score certify class 0 at a radius (counts are binomial)."""
+    """Exact probability that n draws of a two-class 0/1 score certify class 0 at a radius (counts are binomial).
+
+    Args: score — E f of class 0;  num_draws — n;  attack_radius — μ;  layers, kind, release — as for
+        :func:`privrob.robust.certify.robustness_size`.
+    """
     counts = np.arange(num_draws + 1)
     lower, _ = audit.clopper_pearson(counts, num_draws, failure_prob=failure_prob / 2)  # α/(2K) a side, K = 2
     epsilon = certify.largest_epsilon(lower, 1 - lower)
@@ -241,7 +279,11 @@ def issue_prob(score, *, num_draws, attack_radius, layers, kind, release=None, f
 
 
 def failure_prob_of_bounds(score, *, num_draws, bound, failure_prob, split="joint"):
-    """Exact probability that :func:`certify.class_bounds` of two-class 0/1 scores is wrong, summed over all counts."""
+    """Exact probability that :func:`~privrob.robust.certify.class_bounds` of two-class 0/1 scores is wrong, summed over
+    all counts.
+
+    Args: score — E f of class 0;  num_draws — at most 3000;  bound, split — as for the bounds.
+    """
     n = checks.integer("num_draws", num_draws, low=1, high=3000)
     first = (np.arange(n) < np.arange(n + 1)[:, None]).astype(np.float64)
     found = certify.class_bounds(np.stack([first, 1 - first], -1), bound=bound, failure_prob=failure_prob, split=split)
@@ -253,7 +295,7 @@ def failure_prob_of_bounds(score, *, num_draws, bound, failure_prob, split="join
 def composition_gain(input_scores, hidden_scores, *, input_rate, hidden_rate):
     """Radius of the composed certificate over the better single layer's, from expected scores (n, K).
 
-    Args: input_rate, hidden_rate — ε per unit of radius, Δ/s of each layer.
+    Args: input_scores, hidden_scores — (n, K);  input_rate, hidden_rate — ε per unit of radius, Δ/s of each layer.
     Returns: (gain, same_runner_up): inf where no single layer certifies anything.
     """
     both = input_scores * hidden_scores

@@ -3,6 +3,8 @@ r"""Means that resist corruption without privacy: what a private one is measured
 On each coordinate alone (median, trimmed mean) an adversary shifts the answer by about α, and a cluster does so on all
 of them at once: the error grows as α√d, slower than that of the mean but in the same way. So does the geometric
 median's.
+
+Source: Weiszfeld's iteration for the geometric median; else ours.
 """
 
 from __future__ import annotations

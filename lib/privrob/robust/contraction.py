@@ -3,6 +3,8 @@ r"""Does a filter step contract? Neighbouring small data sets, full of ties, fil
 ``shared``: one threshold for all and ties broken by content, what :func:`privrob.robust.filtering.tail` does.
 ``position``: the same, ties broken by place in the data. ``own draw``: a threshold Z_i t for each record, the same Z_i
 for the same place. ``largest``: the threshold is a share of the largest score (Algorithm 4).
+
+``rule`` is one of :data:`RULES`, ``points`` are rows (n, d), ``size`` is how many records a tail holds.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ RULES = ("shared", "position", "own draw", "largest")
 @dataclass(frozen=True)
 class Direction:
     """A public step: scores (v·(x − c))², removed above the threshold (a share of the largest score for ``largest``);
-    draws — Z_i of each place, for ``own draw``."""
+    draws — Z_i of each place, for ``own draw``.
+
+    ``point`` is c and ``vector`` v, both (d,).
+    """
 
     point: np.ndarray
     vector: np.ndarray
@@ -34,6 +39,7 @@ def distance(one, other):
     """d_Δ = max(#(S∖S′), #(S′∖S)) of two sets of rows, repeated rows counted.
 
     Paper: prime, Definition 1.1.
+    Args: one, other — (n, d) and (m, d).
     """
     a, b = Counter(map(tuple, np.asarray(one).tolist())), Counter(map(tuple, np.asarray(other).tolist()))
     return max((a - b).total(), (b - a).total())
@@ -68,7 +74,10 @@ def filtered(points, steps, *, size, rule="shared"):
 
 
 def drawn_pair(rng, *, num_records, dimension, reach, remove):
-    """Records of an integer lattice and a neighbour: one replaced, or with ``remove`` one left out; order kept."""
+    """Records of an integer lattice and a neighbour: one replaced, or with ``remove`` one left out; order kept.
+
+    Args: reach — coordinates are whole numbers from −reach to reach.
+    """
     points = rng.integers(-reach, reach + 1, (num_records, dimension)).astype(float)
     place = int(rng.integers(num_records))
     if remove:
@@ -150,6 +159,7 @@ def order_dependent(lattice, *, num_records, sizes=(1, 2, 3)):
     The score is the square of the first coordinate.
 
     Paper: prime, Definition C.1.
+    Args: lattice — its points;  sizes — of the tail.
     """
     cases = differing = 0
     for few in itertools.combinations_with_replacement(lattice, num_records):
@@ -169,6 +179,7 @@ def proof_cases(values, *, num_records, threshold, sizes=(1, 2)):
 
     Paper: prime, D.3.2.
     Printed: then S(D) = S(D′) ∪ {a}.
+    Args: values — the line's points;  threshold — of the step;  sizes — of the tail.
     Returns: (how often that is so, how often not, the largest distance).
     """
     stated = otherwise = worst = 0

@@ -26,7 +26,10 @@ FAR = 25.0
 
 
 def direction(kind, dimension, rng):
-    """The unit vector that an adversary pushes along."""
+    """The unit vector that an adversary pushes along.
+
+    Args: kind — one of :data:`ADVERSARIES`.
+    """
     v = np.ones(dimension)
     if kind in ("rotated", "decoy", "tail_swap", "hide"):
         v[1::2] = -1.0

@@ -2,6 +2,8 @@ r"""The keeper of the records: answers private queries about the set that a hist
 
 The interactive form (Algorithms 1, 6, 12, 13) runs the whole history again for every query; the centralised form
 (Algorithms 7, 8, 10) keeps the set. For the same randomness they give the same answers.
+
+In every query ``what`` is the name of its noise in the plan.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from privrob.robust.noiseplan import symmetric_noise
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A public filter step: scores (x − c)ᵀ LLᵀ (x − c), removed above a threshold. Points are about the centre."""
+    """A public filter step: scores (x − c)ᵀ LLᵀ (x − c), removed above a threshold. Points are about the centre.
+
+    ``point`` is c, (d,), and ``factor`` L, (d, k).
+    """
 
     point: np.ndarray
     factor: np.ndarray
@@ -26,7 +31,9 @@ class Step:
 class Curator:
     """Args: rows — the clipped records;  plan — the noises;  rng — of the noise;  corruption_rate — α, for T_2α;
     interactive — replay the history at each query;  stop — ``spectral`` or ``top``;  layout — of the matrix's noise;
-    copies — each record counts so often in sizes and totals, whose noise doesn't know n: a virtual sample size."""
+    identity — scores and λ are of M − I, for heavy tails (False) of M;
+    copies — each record counts so often in sizes and totals, whose noise doesn't know n: a virtual sample size.
+    """
 
     def __init__(
         self, rows, *, plan, rng, corruption_rate, interactive=False, stop="spectral", layout="isotropic",
@@ -99,23 +106,35 @@ class Curator:
         return matrix + state.size / max(self.rows.n, 1) * np.outer(shift, shift)
 
     def norm_about(self, point, what="norm"):
-        """‖(1/n) Σ (x − c)(x − c)ᵀ − I‖₂ with noise: what Algorithm 8 asks, about its noisy μ_t."""
+        """‖(1/n) Σ (x − c)(x − c)ᵀ − I‖₂ with noise: what Algorithm 8 asks, about its noisy μ_t.
+
+        Args: point — c, (d,).
+        """
         return float(self._noisy(what, excess(self._moment_about(point), stop=self.stop)))
 
     def score(self, weights, what="score"):
-        """⟨M(S) − I, U⟩ (without I for heavy tails) with noise. Paper: prime, Algorithm 12 (q_MMW)."""
+        """⟨M(S) − I, U⟩ (without I for heavy tails) with noise. Paper: prime, Algorithm 12 (q_MMW).
+
+        Args: weights — U, (d, d).
+        """
         matrix = self.state().second_moment
         return float(self._noisy(what, float((matrix * weights).sum()) - (1.0 if self.identity else 0.0)))
 
     def scores(self, point, factor):
-        """Scores of all records, kept for the step that follows the threshold: not private."""
+        """Scores of all records, kept for the step that follows the threshold: not private.
+
+        Args: point, factor — c and L, as in :class:`Step`.
+        """
         if self._scored is None or self._scored[0] is not point or self._scored[1] is not factor or self.interactive:
             self._scored = point, factor, self.state().scores(point, factor)
         return self._scored[2]
 
     def threshold_queries(self, point, factor, *, num_bins, ask_score):
         """(ψ or None, noisy shares of the bins): the two queries of Algorithm 11. Scores above the last bin count in
-        it, scores below 1/4 in none."""
+        it, scores below 1/4 in none.
+
+        Args: point, factor — c and L, as in :class:`Step`;  num_bins — K;  ask_score — whether ψ is asked for as well.
+        """
         state, n = self.state(), max(self.rows.n, 1)
         scores = self.scores(point, factor)[state.alive].astype(np.float64)
         psi = None

@@ -78,7 +78,10 @@ def records_needed(dimension, *, epsilon, delta, num_steps, box_side, corruption
 
 
 def sound_plan(epsilon, *, delta, num_records, dimension, diameter, num_steps, noiseless=False):
-    """Normal noise by the true sensitivities; of μ², range 15 %, matrix 50, mean 20, norm 10, size 5."""
+    """Normal noise by the true sensitivities; of μ², range 15 %, matrix 50, mean 20, norm 10, size 5.
+
+    Args: noiseless — no noise at all, for study: not private.
+    """
     mu, lost = gdp_budget(epsilon, delta=delta)
     n, square = num_records, diameter**2
     location = PrivateRange.gaussian(mu * math.sqrt(0.15), lost_prob=lost, dimension=dimension)
@@ -107,7 +110,8 @@ def private_filter(
         the cube and asks for a total in place of the mean.
     Args: as :func:`privrob.robust.prime.prime`;  form — ``sound``, ``as_printed`` or ``noiseless`` (for study);
         num_steps — T, as printed if None;  box_side — B, as printed if None;  algorithm — whose noise λ gets;
-        noise_records — the n that noise is made for, as there;  curator_type — the class that answers.
+        noise_records — the n that noise is made for, as there;  curator_type — the class that answers;
+        stop_constant — C;  stop — ``spectral`` or ``top``.
     """
     checks.choice("form", form, FORMS)
     checks.choice("stop", stop, STOPS)

@@ -1,4 +1,7 @@
-r"""Estimators that take exponential time in d, run for d ≤ 3: Algorithm 2, and the private Tukey median."""
+r"""Estimators that take exponential time in d, run for d ≤ 3: Algorithm 2, and the private Tukey median.
+
+``constant`` is c_ζ of the heavy-tailed branch.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _MOST_CANDIDATES = 4_000_000
 
 
 def grid(centre, *, half_width, spacing, radius=math.inf):
-    """Points of a square grid about a centre, those within a radius: shape (k, d). It depends on nothing else."""
+    """Points of a square grid about a centre, those within a radius: shape (k, d). It depends on nothing else.
+
+    Args: half_width — how far it reaches on each axis;  spacing — of neighbouring points.
+    """
     centre = checks.array("centre", centre, ndim=1)
     steps = math.floor(
         checks.positive("half_width", half_width, finite=True) / checks.positive("spacing", spacing, finite=True)
@@ -107,8 +113,8 @@ def exponential_time_mean(
     so, as R(S) is enumerated (on the line, any number: a bound on R over windows takes its place, equally sensitive).
 
     Paper: prime, Algorithm 2 (both branches), Theorems 7 and 8.
-    Args: form — ``sound`` or ``as_printed``;  constant — c_ζ of the heavy-tailed branch;  spacing — of the candidates,
-        α if None;  location — x̄ if public;  half_width — r of the region, √d B/2 as printed if None;
+    Args: data — (n, d);  form — ``sound`` or ``as_printed``;  constant — c_ζ of the heavy-tailed branch;  spacing — of
+        the candidates, α if None;  location — x̄ if public;  half_width — r of the region, √d B/2 as printed if None;
         known_goodness — a bound on R(S) from elsewhere, in place of the enumeration (for study, and then not private:
         nothing says how it moves with a record).
     """

@@ -93,7 +93,7 @@ def range_cell(settings, *, streams):
     """Repeated ranges of Algorithm 5, N(μ, I) with a share of the records put into one bin: a row each.
 
     Settings: num_records, dimension, corruption_rate, epsilon, delta, failure_prob, num_runs;  mean — of each
-    coordinate;  bin — where the adversary's records lie, in bins from the mean's;  centre — of :class:`PrivateRange`.
+    coordinate;  bin — where the adversary's records lie, in bins from the mean's;  centre — of :class:`.PrivateRange`.
     Returns: rows with off (largest distance of x̄ from the mean on a coordinate) and whether all clean records lie in
     the cube of half width B (``in_wide``) and B/2 (``in_half``).
     """
@@ -121,7 +121,10 @@ def range_cell(settings, *, streams):
 
 
 def shifts_of_adversaries(num_sets, *, rng, num_records=400):
-    """:func:`shift_and_norm` of so many data sets: all adversaries in turn, every other one at random places."""
+    """:func:`shift_and_norm` of so many data sets: all adversaries in turn, every other one at random places.
+
+    Args: num_sets — how many.
+    """
     kinds, rows = [a for a in ADVERSARIES if a not in ("none", "nan")], []
     for k in range(num_sets):
         d, rate = int(rng.integers(1, 12)), float(rng.uniform(0.01, 0.2))
@@ -170,6 +173,7 @@ def histogram_misses(*, epsilons, deltas, widths, failures, bins):
 
     Paper: prime, Lemma D.1.
     Printed: ε ∈ (0, 1/n), at which no n is large enough.   Used: ε > 0, δ < 1/n.
+    Args: epsilons, deltas, widths, failures, bins — values of ε, δ, β, ζ and K, each tried with each.
     """
     rows = []
     for eps, delta, width, fail, many in itertools.product(epsilons, deltas, widths, failures, bins):

@@ -51,12 +51,15 @@ class Outcome:
 
 
 def refused(reason, trace=(), exact=()):
-    """⊥, with its reason."""
+    """⊥, with its reason, and ``trace`` and ``exact`` of :class:`Outcome` up to there."""
     return Outcome(None, "refused", reason, tuple(trace), tuple(exact))
 
 
 def in_words(estimator, data, **how):
-    """What an estimator says of some data: its status, estimate and reason, or its error, on a line."""
+    """What an estimator says of some data: its status, estimate and reason, or its error, on a line.
+
+    Args: estimator — function of (data, **how) → :class:`Outcome`;  how — passed on.
+    """
     try:
         found = estimator(data, **how)
     except ValueError as error:
@@ -128,7 +131,10 @@ class FilteredSet:
         return (self._gram - self.size * np.outer(mean, mean)) / max(self.rows.n, 1)
 
     def scores(self, point, factor):
-        """Rounded scores of all records, those that are gone included: shape (n,)."""
+        """Rounded scores of all records, those that are gone included: shape (n,).
+
+        Args: point, factor — c, (d,), and L, (d, k).
+        """
         return rounded(self.rows.scores(point, factor))
 
     def above(self, scores, threshold):
@@ -178,13 +184,17 @@ def excess(second_moment, *, stop="spectral"):
     Printed: the spectral norm. It also counts negative eigenvalues, and M is normalised by n: removing a two-sided 2α
     tail of a standard Normal brings one eigenvalue down by 2(α + zφ(z)), 2.9 α log(1/α) at α = 0.05. With C = 1 the
     test then can't pass any more.
+    Args: second_moment — M, (d, d).
     """
     values = np.linalg.eigvalsh(second_moment)
     return float(values[-1] - 1) if stop == "top" else float(max(abs(values[-1] - 1), abs(values[0] - 1)))
 
 
 def check_location(location, dimension):
-    """A public x̄: shape (d,)."""
+    """A public x̄: shape (d,).
+
+    Args: location — what was given.
+    """
     place = checks.array("location", location, ndim=1)
     if len(place) != dimension:
         raise ValueError(f"location must have one entry a column of data, {dimension}, got {len(place)}")

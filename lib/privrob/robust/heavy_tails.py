@@ -6,6 +6,8 @@ probability 1/100 nearly 10 standard deviations away).
 
 Adversaries: ``root`` puts α of the records at v/√α, which moves the mean by √α and no second moment by more than 1;
 ``far`` at 10v/√α; ``cut`` takes the top α tail along v away and brings it back at −v/√α; ``nan`` is not finite.
+
+``points`` are records (n, d); ``scores`` (n,); ``bad`` marks the adversary's, (n,).
 """
 
 from __future__ import annotations
@@ -139,6 +141,7 @@ def removal_probs(scores, threshold):
     """P(removed) of each record: τ > ρZ with Z ~ U[0, 1], so min(1, τ/ρ).
 
     Paper: prime, Lemmas K.3, K.5 and K.7 (Equation 21); K.8 caps scores instead, min(τ, C).
+    Args: threshold — ρ, above 0.
     """
     return np.minimum(1.0, checks.array("scores", scores, ndim=1) / checks.positive("threshold", threshold))
 
@@ -147,6 +150,7 @@ def shares_of_bins(scores, *, num_bins, num_records=None):
     """h_j without noise: the share of records with a score in [2^(j−3), 2^(j−2)); above the last bin counts in it.
 
     Paper: prime, Algorithm 16.
+    Args: num_bins — K;  num_records — what counts are divided by, None: the number of scores.
     """
     scores = checks.array("scores", scores, ndim=1)
     _, exponent = np.frexp(scores[scores >= 0.25])

@@ -54,7 +54,10 @@ def staircase(num_records, dimension, *, corruption_rate, rng, distance=9.0, ste
 
 
 def distinguishability(clean, bad):
-    """P(score of a bad record > that of a clean one) + ½ P(equal): ½ tells nothing, 0 and 1 tell all."""
+    """P(score of a bad record > that of a clean one) + ½ P(equal): ½ tells nothing, 0 and 1 tell all.
+
+    Args: clean, bad — scores, shapes (n,) and (m,).
+    """
     clean, bad = np.asarray(clean), np.asarray(bad)
     ranks = stats.rankdata(np.concatenate([clean, bad]))[len(clean) :]
     return float((ranks.sum() - len(bad) * (len(bad) + 1) / 2) / (len(clean) * len(bad)))

@@ -2,6 +2,8 @@ r"""The constants behind the document's "≲": what each lemma on scores, good s
 
 Where a lemma speaks of finitely many numbers, the worst case is a linear program or an enumeration; where it speaks of
 Normal records or Normal noise, a closed form. Directions stand for all v: exact on the line, a net in plane and space.
+
+``num_bad`` is how many of the records are the adversary's, ``points`` are records (n, d), ``num_bins`` is K.
 """
 
 from __future__ import annotations
@@ -164,6 +166,7 @@ def good_constants(points, *, corruption_rate, along=None):
     part's mean``, ``large part's mean`` (G.5);  ``least`` — c₁ of Lemma G.6.
 
     Paper: prime, Definition G.2, Lemmas G.3, G.4, G.5, G.6.
+    Args: along — directions v, (m, d), None: those of the module.
     """
     points = checks.array("points", points, ndim=2)
     n, d = points.shape
@@ -233,6 +236,7 @@ def mean_constant(corruption_rate, *, num=60):
     Normal records: up to 2α of them lost from one end, up to α others at one point, over a grid of both.
 
     Paper: prime, Lemma G.7 (whose two constants are taken as one).
+    Args: num — points of the grid.
     """
     rate = checks.real("corruption_rate", corruption_rate, low=0.0, high=0.5, open_low=True, open_high=True)
     log, worst = math.log(1 / rate), 0.0
@@ -338,7 +342,7 @@ def regret(gains, *, step):
     λ₁(ΣG_t) − Σ⟨G_t, U_t⟩, and αΣ‖G_t‖⟨abs(G_t), U_t⟩ + log(d)/α.
 
     Paper: prime, Lemma G.14.
-    Args: gains — symmetric, (T, d, d).
+    Args: gains — symmetric, (T, d, d);  step — α.
     """
     total, earned, right = np.zeros(gains.shape[1:]), 0.0, math.log(gains.shape[1]) / step
     for gain in gains:
@@ -356,6 +360,7 @@ def worst_regret(rng, *, num_sequences, num_steps=12, most=4):
     them with the largest step allowed, and each bettered by chance changes.
 
     Paper: prime, Lemma G.14.
+    Args: num_sequences — how many;  most — largest d.
     """
     worst = 0.0
     for _ in range(checks.integer("num_sequences", num_sequences, low=1)):

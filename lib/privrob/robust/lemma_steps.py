@@ -1,6 +1,9 @@
 r"""One filter step, an epoch and the noise around them, measured: Lemmas D.4 to D.6 and F.4 to F.7, Equation 16.
 
 Answers are exact where a lemma conditions on small noise; removal is in expectation over Z ~ U[0, 1], summed.
+
+``points`` are records (n, d), ``bad`` marks the adversary's and ``left`` those that are left, (n,) each; ``weights`` is
+U, (d, d).
 """
 
 from __future__ import annotations
@@ -142,6 +145,7 @@ def needed_step_size(dimension, *, corruption_rate, epsilon, delta, rng, num_dra
     its own least n.
 
     Paper: prime, Lemma F.7.
+    Args: num_draws — of the noises.
     """
     d, limit = dimension, 1e-3 * stop_level(corruption_rate)
     location = PrivateRange.as_printed(0.01 * epsilon, delta=0.01 * delta, dimension=d, centre="middle")
@@ -172,6 +176,7 @@ def score_gap(points, left, *, weights, centre_noise, form="sound"):
     Paper: prime, Equation 16.
     Printed: within 0.002αlog(1/α), from (1/n)Σ_S (τ − 1) = ⟨(1/n)Σ(x − μ_t)(x − μ_t)ᵀ − I, U⟩, which takes #S/n as 1:
         off by 1 − #S/n, the share of records that are gone (``form="as_printed"``).   Used: (1/n)Σ_S τ − 1.
+    Args: centre_noise — of the mean, (d,).
     """
     kept = points[left]
     mean, matrix = _moments(kept, len(points))

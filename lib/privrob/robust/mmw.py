@@ -44,6 +44,7 @@ def printed_step(norm, *, stop_constant=1.0, heavy_tailed=False):
     d = 50 (Lemma F.5's own proof needs about 1000 log d).
 
     Paper: prime, Algorithms 10, 12 and 15; Lemmas F.5 and K.6.
+    Args: norm — λ;  stop_constant — C.
     """
     return 1 / (100 * (0.1 / stop_constant + (1.05 if heavy_tailed else 1.01)) * norm)
 
@@ -52,7 +53,8 @@ def iterations_to_pass(dimension, *, step_times_norm, gate=5.5, most=100_000):
     """Iterations of an epoch, answers exact, until ψ = ⟨M − I, U⟩ exceeds λ/5.5 for one direction of excess λ.
 
     Paper: prime, Algorithm 10, Lemma F.5 (T₂ = O(log d)).
-    Args: dimension — d;  step_times_norm — α^(s)·λ: 1/(100 (0.1/C + 1.01)) as printed, κ in ``tuned`` and ``ball``.
+    Args: dimension — d;  step_times_norm — α^(s)·λ: 1/(100 (0.1/C + 1.01)) as printed, κ in ``tuned`` and ``ball``;
+        gate — 5.5.
     Returns: the least t with e^(tκ)/(e^(tκ) + d − 1) > 1/5.5; ``most`` where it takes longer.
     """
     kappa = checks.positive("step_times_norm", step_times_norm)
@@ -78,7 +80,7 @@ def pick_threshold(shares, score, *, need=0.31, noise_std=0.0, margin=0.0):
     counts by its τ_j, so that without it the highest bins, of noise alone, are picked. That costs no privacy.
 
     Paper: prime, Algorithm 11 (Section 2.3.2's sketch outputs 2^ℓ, eight times as much).
-    Args: shares — h_1 …, shape (k,);  score — ψ;  noise_std — of a share.
+    Args: shares — h_1 …, shape (k,);  score — ψ;  need — 0.31;  noise_std — of a share.
     """
     tau = 2.0 ** (np.arange(1, len(shares) + 1) - 3)
     gap = np.maximum(tau[None, :] - tau[:, None], 0.0)

@@ -16,6 +16,9 @@ total              Σ (x − x̄) over S                       D in l2, whatever
 histogram          counts of the scores in bins           √2 in l2
 score              (1/n) Σ (τ − 1), 0 ≤ τ ≤ D²            D²/n, given that μ_t lies in the region (D ≥ 1)
 =================  =====================================  ==================================================
+
+``num_epochs`` and ``num_iterations`` are T₁ and T₂; ``location`` is the range's query, ``shares`` the parts of μ² by
+query (None: :data:`SHARES`), ``noiseless`` takes all noise away (for study: not private).
 """
 
 from __future__ import annotations
@@ -97,7 +100,10 @@ class NoisePlan:
 
     @property
     def gdp_mu(self):
-        """√Σμ² of the Normal entries."""
+        """√Σμ² of the Normal entries.
+
+        Side: exact for them; other entries are not in it.
+        """
         squares = [e.mechanism.gdp_mu**2 * e.asked * e.each for e in self.entries if isinstance(e.mechanism, Gaussian)]
         return math.sqrt(sum(squares))
 
@@ -142,6 +148,7 @@ def symmetric_noise(dimension, *, noise_std, rng, layout="isotropic"):
 
     Paper: prime, Algorithm 10 (Σ), Lemma F.2.
     Printed: N(0, (…)² I_{d²×d²}), d² independent entries: not symmetric, so that exp(Σ) isn't positive.
+    Args: layout — ``isotropic`` or ``mirror``.
     """
     checks.choice("layout", layout, ["isotropic", "mirror"])
     noise = rng.normal(0.0, noise_std, (dimension, dimension))
@@ -158,7 +165,11 @@ def classic_std(epsilon, *, delta, l2_sensitivity):
 
 @dataclass(frozen=True)
 class PrintedBudget:
-    """ε₁, δ₁ of an epoch's queries and ε₂, δ₂ of an iteration's. Paper: prime, Algorithm 10 (first line)."""
+    """``epsilon_epoch`` ε₁, ``delta_epoch`` δ₁ of an epoch's queries; ``epsilon_step`` ε₂, ``delta_step`` δ₂ of an
+    iteration's.
+
+    Paper: prime, Algorithm 10 (first line).
+    """
 
     epsilon_epoch: float
     delta_epoch: float
@@ -218,7 +229,11 @@ def check_budget(epsilon, delta):
 
 
 def gdp_budget(epsilon, *, delta, lost_share=0.1):
-    """(μ, lost mass) that together spend at most (ε, δ): δ = lost + (1 − lost) δ(ε; μ)."""
+    """(μ, lost mass) that together spend at most (ε, δ): δ = lost + (1 − lost) δ(ε; μ).
+
+    Side: upper; one record replaced.
+    Args: lost_share — lost mass over δ.
+    """
     return _gdp_budget(*check_budget(epsilon, delta), lost_share)
 
 
@@ -269,7 +284,10 @@ def sound_prime_plan(
 
 
 def range_mu(gdp_mu, *, num_iterations, shares=None):
-    """The part of μ that :func:`sound_prime_plan` leaves to the range."""
+    """The part of μ that :func:`sound_prime_plan` leaves to the range.
+
+    Side: exact.
+    """
     shares = dict(SHARES if shares is None else shares)
     used = sum(share for what, share in shares.items() if what != "norm" or num_iterations > 1)
     return gdp_mu * math.sqrt(shares["range"] / used)

@@ -28,7 +28,7 @@ class Plan:
     matrix_noise — spectral norm of the noise of Σ;  visible_norm — the λ from which a filter sees something;
     error_filtered, error_unfiltered — against the worst adversary of each, a rule of thumb;  needed_records — the
     least n at which the range shows and the matrix's noise is below the limit, so that a filter sees all it should;
-    None where there is none below 1e13;  noise — the :class:`NoisePlan`.
+    None where there is none below 1e13;  noise — the :class:`.NoisePlan`.
     """
 
     num_records: int
@@ -58,6 +58,7 @@ def plan(*, num_records, dimension, corruption_rate, epsilon, delta, variant="ba
 
     Paper: prime, Section 3 ("this threshold, which can be easily determined based on the known parameters") and
         Appendix L ("we can check whether there are enough number of samples").
+    Args: variant — ``as_printed``, ``tuned`` or ``ball``;  changes — fields of :class:`privrob.robust.prime.Settings`.
     """
     n, d = checks.integer("num_records", num_records, low=2), checks.integer("dimension", dimension, low=1)
     _, _, rate = check_data(np.empty((0, d)), corruption_rate)
@@ -87,7 +88,8 @@ def least_epsilon_of_range(*, top_share, num_records, dimension, corruption_rate
     """The ε from which the fullest bin of a coordinate is above the range query's cut-off, its noise apart.
 
     Paper: prime, Figure 1, right (the "threshold around ε = 0.05").
-    Args: top_share — of the records, in the fullest bin.
+    Side: of no guarantee: below this ε the query fails.
+    Args: top_share — of the records, in the fullest bin;  variant — as for :func:`plan`.
     Returns: ε to 1e-6 of it, from above; infinite where 1e6 isn't enough.
     """
     settings = prime.settings_for(variant)

@@ -31,7 +31,7 @@ class Settings:
     """What a variant does. Build with :func:`settings_for`.
 
     Fields: variant;  heavy_tailed — bounded covariance in place of sub-Gaussian;  clip — ``cube`` or ``ball``;
-    centre — of the range, see :class:`PrivateRange`;  centre_error — bound on \\|x̄_j − μ_j\\| that the region allows
+    centre — of the range, see :class:`.PrivateRange`;  centre_error — bound on \\|x̄_j − μ_j\\| that the region allows
     for;  stop_constant — C;  stop — ``spectral`` or ``top``;  kappa — step α^(s)·λ, None as printed;
     num_epochs, num_iterations — T₁, T₂, None as printed;  sound — Normal noise by the true sensitivities;
     lowest_draw — Z ~ U[this, 1];  margin — of the threshold, in standard deviations;  failure_prob — ζ;
@@ -85,7 +85,10 @@ _PRESETS = {
 
 
 def settings_for(variant="ball", *, heavy_tailed=False, **changes):
-    """The settings of a variant, some of them changed by name."""
+    """The settings of a variant, some of them changed by name.
+
+    Args: variant — one of :data:`VARIANTS` but ``as_released``;  changes — fields of :class:`Settings`.
+    """
     if checks.choice("variant", variant, VARIANTS) == "as_released":
         raise ValueError(
             "variant='as_released' has an algorithm of its own; call privrob.robust.released.released_prime"
@@ -102,7 +105,10 @@ def settings_for(variant="ball", *, heavy_tailed=False, **changes):
 
 
 def printed_box_side(num_records, dimension, *, failure_prob, spread=1.0):
-    """B = 8σ√log(dn/ζ), the *width*. Paper: prime, Algorithm 5."""
+    """B = 8σ√log(dn/ζ), the *width*. Paper: prime, Algorithm 5.
+
+    Args: spread — σ.
+    """
     failure_prob = checks.probability("failure_prob", failure_prob, allow_zero=False)
     return 8 * spread * math.sqrt(math.log(dimension * num_records / failure_prob))
 
@@ -172,8 +178,8 @@ def prime(
         whole run, neighbours replace one record, n is public;  variant — ``as_printed``, ``tuned``, ``ball``;
         location — x̄ if it is public, else None: found at a cost;  noise_records — the n that noise is made for, where
         it isn't the data's own ("virtual sample size", of all but the range: for study, and then not private);
-        keep_exact — keep what no analyst may see;  block, keep — of :class:`Rows`;  curator_type — the class that
-        answers, :class:`privrob.robust.curator.Curator` if None;  changes — fields of :class:`Settings`.
+        keep_exact — keep what no analyst may see;  block, keep — of :class:`~privrob.robust.rows.Rows`;  curator_type —
+        the class that answers, :class:`privrob.robust.curator.Curator` if None;  changes — fields of :class:`Settings`.
     Returns: :class:`privrob.robust.filtering.Outcome`; its ``noise`` is the plan, whose ledger is the guarantee.
     """
     settings = settings_for(variant, heavy_tailed=heavy_tailed, **changes)
@@ -256,7 +262,7 @@ class _Run:
         return self.curator.total(what) / size
 
     def epochs(self, first, second):
-        """All epochs: an :class:`Outcome`."""
+        """All epochs: an :class:`~privrob.robust.filtering.Outcome`."""
         for epoch in range(first):
             norm = self.curator.norm("epoch_norm")
             size = self.curator.size()

@@ -1,4 +1,7 @@
-"""One corrupted data set and the estimators that are tried on it, as a cell of a sweep: settings in, rows out."""
+"""One corrupted data set and the estimators that are tried on it, as a cell of a sweep: settings in, rows out.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 r"""The lemmas behind PRIME, made measurable: the threshold of Equation 1, what it removes, how far sets drift.
 
 Everything here is exact: expectations over Z ~ U[0, 1] are summed, not drawn, and histograms have no noise.
+
+``scores`` are τ, (n,); ``bad`` marks the adversary's, (n,); ``size`` is how many records the tail holds; ``points`` are
+rows (n, d); ``num_bins`` is K.
 """
 
 from __future__ import annotations
@@ -48,7 +51,10 @@ def binned_threshold(scores, *, num_bins=40, sketch=False):
 
 
 def left_below(scores, threshold):
-    """Share of the total score ψ that records below a threshold have: what (12) bounds by 0.75."""
+    """Share of the total score ψ that records below a threshold have: what (12) bounds by 0.75.
+
+    Args: threshold — ρ.
+    """
     tau = np.asarray(scores)
     return float((tau[tau <= threshold] - 1).sum() / (tau - 1).sum())
 
@@ -57,6 +63,7 @@ def expected_removal(scores, bad, threshold, *, size):
     """(clean, corrupted) records removed in expectation over Z: of the ``size`` largest, τ/ρ below ρ and 1 above.
 
     Paper: prime, Equation (13), proof of Lemma F.4.
+    Args: threshold — ρ.
     """
     tau = np.asarray(scores)
     tail = np.argpartition(tau, len(tau) - size)[len(tau) - size :]
@@ -73,7 +80,10 @@ def conditions(scores, bad, *, size):
 
 
 def random_scores(rng, *, num_records=4000, corruption_rate=0.05, scale=1e6):
-    """Scores of clean records that meet the hypotheses of Lemma E.1 beside corrupted ones of one or several sizes."""
+    """Scores of clean records that meet the hypotheses of Lemma E.1 beside corrupted ones of one or several sizes.
+
+    Args: scale — the largest score of corrupted records, about.
+    """
     n, m = num_records, int(corruption_rate * num_records)
     clean = np.clip(1 + 0.3 * rng.standard_normal(n - m), 0.0, 2.0)
     clean += 1 - clean.mean()
@@ -87,7 +97,10 @@ def random_scores(rng, *, num_records=4000, corruption_rate=0.05, scale=1e6):
 
 
 def distance(a, b):
-    """d_Δ of two multisets of rows: max(\\|A∖B\\|, \\|B∖A\\|). Paper: prime, Definition 1.1."""
+    """d_Δ of two multisets of rows: max(\\|A∖B\\|, \\|B∖A\\|). Paper: prime, Definition 1.1.
+
+    Args: a, b — the two sets, (n, d) and (m, d).
+    """
     a, b = [tuple(r) for r in a], [tuple(r) for r in b]
     both = sum(min(a.count(r), b.count(r)) for r in set(a))
     return max(len(a) - both, len(b) - both)
@@ -117,6 +130,7 @@ def worst_drift(rng, *, num_sets, num_steps, own=False, num_points=8, size=2):
     thresholds; and how many pairs were tried.
 
     Paper: prime, Lemmas 2.2 and F.1; with ``own``, Section 2.3.2 ("prohibitively large sensitivity").
+    Args: num_sets — pairs that are tried;  num_points — n.
     """
     worst = 0
     for _ in range(checks.integer("num_sets", num_sets, low=1)):
@@ -132,7 +146,10 @@ def worst_drift(rng, *, num_sets, num_steps, own=False, num_points=8, size=2):
 
 
 def enumerated_drift(*, values=(-1.0, 0.0, 1.0), num_points=4, thresholds=(0.0, 0.3, 0.8), sizes=(1, 2, 3)):
-    """As :func:`worst_drift`, over *all* sets of so many points of a 3 × 2 lattice and a grid of single steps."""
+    """As :func:`worst_drift`, over *all* sets of so many points of a 3 × 2 lattice and a grid of single steps.
+
+    Args: values — first coordinates;  num_points — n;  thresholds, sizes — of the steps.
+    """
     lattice = list(itertools.product(values, (0.0, 1.0)))
     factors = (np.eye(2)[:, :1], np.ones((2, 1)), np.array([[1.0, 0.5], [0.5, 1.0]]))
     worst = tried = 0

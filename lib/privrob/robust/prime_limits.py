@@ -57,7 +57,7 @@ def exact_epoch(points, *, corruption_rate, num_iterations, draw=1.0, stop_const
     """An epoch of Algorithm 10 with its own step, all answers exact: (sizes, steps).
 
     Paper: prime, Algorithm 10 (the inner loop).
-    Args: draw — Z, 1 removes the fewest.
+    Args: draw — Z, 1 removes the fewest;  points — (n, d);  num_iterations — T₂;  stop_constant — C.
     Returns: ``sizes`` — of the sets whose mean is asked for;  ``steps`` — (centre, factor, ρZ), public, as
         :func:`privrob.robust.prime_lemmas.survivors` takes them. Both end where a test ends the epoch.
     """
@@ -112,7 +112,10 @@ def _keys(rows):
 
 
 def with_larger_moves(plan, what, factor):
-    """A printed plan, one query's true sensitivity so many times what the plan has: for its ledger."""
+    """A printed plan, one query's true sensitivity so many times what the plan has: for its ledger.
+
+    Args: plan — a :class:`privrob.robust.noiseplan.NoisePlan`;  what — the query;  factor — that number.
+    """
     entries = []
     for entry in plan.entries:
         if entry.what == what:
@@ -148,6 +151,7 @@ def matrix_records(dimension, *, epsilon, delta, corruption_rate, heavy_tailed=F
     tails. B, T₁ and T₂ are those of that n, their constants 1.
 
     Paper: prime, Theorems 6 and 9, Algorithms 10 and 15: ε₂ = min(0.9, ε)/…, so that it is the same for all ε ≥ 0.91.
+    Args: most_rounds — of the search for an n that fits itself.
     """
     limit = share * (1.0 if heavy_tailed else stop_level(corruption_rate))
     settings, n = settings_for("as_printed", heavy_tailed=heavy_tailed), 1e9
@@ -179,6 +183,7 @@ def exponential_limits(epsilons, *, deltas=(1e-6, 1e-30, 1e-100)):
     records of the printed range, at a third of ε and δ, over Theorem 7's (d = 1, α = 0.1).
 
     Paper: prime, Theorems 7 and 8.
+    Args: epsilons, deltas — values of ε and of δ.
     """
     rows = []
     for epsilon in epsilons:
@@ -196,6 +201,7 @@ def heavy_limits(epsilons, *, delta=1e-6):
     """Rows, by ε: Theorem 9's n, √(d/n) there (d = 10, α = 0.05, δ = 0.01), and :func:`matrix_records` (d = 32).
 
     Paper: prime, Theorem 9.
+    Args: epsilons — values of ε.
     """
     rows = []
     for epsilon in epsilons:
@@ -213,7 +219,8 @@ def slope_difference(first, second, axis, *, rng, num_boot=1000, value="n"):
     over the runs of both.
 
     Paper: prime, Sections 1 and 5 (√d more records).
-    Args: first, second — DataFrames with a few values of the axis, several runs at each.
+    Args: first, second — DataFrames with a few values of the axis, several runs at each;
+        axis, value — columns;  num_boot — bootstrap draws.
     """
     middle, drawn = 0.0, 0.0
     for sign, rows in ((1, first), (-1, second)):

@@ -53,10 +53,10 @@ def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure
 def mean_in_range(data, *, region, where, noise_std, num_records, private, rng, location):
     """Find the range, clip to the region about its centre, and release the mean with Normal noise.
 
-    Args: region — centre (d,) to :class:`Cube` or :class:`Ball`;  where — :class:`PrivateRange`;  num_records — n that
-        the sensitivity, diameter / n, is of;  private — whether that n is at most the data's;  location — a public
+    Args: region — centre (d,) to :class:`.Cube` or :class:`.Ball`;  where — :class:`.PrivateRange`;  num_records — n
+        that the sensitivity, diameter / n, is of;  private — whether that n is at most the data's;  location — a public
         centre instead of the range's, or None.
-    Returns: :class:`Outcome`, its plan with an entry for each release.
+    Returns: :class:`~privrob.robust.filtering.Outcome`, its plan with an entry for each release.
     """
     d = np.shape(data)[1]
     noise = Gaussian(noise_std, region(np.zeros(d)).diameter / num_records)

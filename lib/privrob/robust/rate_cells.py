@@ -18,7 +18,9 @@ ESTIMATORS = ("mean", "filter", "DP mean", "truncation", "PRIME-HT", "printed, v
 
 
 def _draw(settings, rng):
-    """(records, bad): Normal ones of :mod:`corruption`, or of :mod:`heavy_tails` where ``tail`` says so."""
+    """(records, bad): Normal ones of :mod:`~privrob.robust.corruption`, or of :mod:`~privrob.robust.heavy_tails` where
+    ``tail`` says so.
+    """
     how = {"corruption_rate": settings["corruption_rate"], "adversary": settings["adversary"], "rng": rng}
     size = settings["num_records"], settings["dimension"]
     if settings.get("tail"):
@@ -41,6 +43,8 @@ def clean_goodness(data, bad, *, corruption_rate):
     """A bound on R(S) that needs to know the adversary's records: the deviation of the s clean ones nearest to 0.
 
     Any S' bounds R(S) from above. Paper: prime, Lemmas H.4 and H.10 (whose S' it is).
+
+    Args: bad — marks the adversary's, (n,).
     """
     s = resilience.sizes(len(data), corruption_rate)[0]
     r = resilience.sizes(len(data), corruption_rate)[1]

@@ -69,7 +69,7 @@ def goodness_upper(corruption_rate, *, covariance_norm=1.0, bad_share=None):
     Paper: prime, Lemma H.4.
     Printed: c_ζ√(3α), "immediately" from (c_ζ√(3α), 3α)-resilience: short of the factor 2.   Used: the above, which is
         within c√(3α) for α < 0.29.
-    Args: bad_share — b, 2α if None.
+    Args: covariance_norm — V;  bad_share — b, 2α if None.
     """
     rate = _rate(corruption_rate)
     missing = checks.real("bad_share", 2 * rate if bad_share is None else bad_share, low=0.0, high=1.0, open_high=True)
@@ -110,6 +110,7 @@ def error_rate(theorem, *, corruption_rate):
     """α√log(1/α) (Theorem 7), √α (8, 9) or α (12).
 
     Paper: prime, Theorems 7, 8, 9 and 12.
+    Args: theorem — one of :data:`THEOREMS`.
     """
     rate = _rate(corruption_rate)
     checks.choice("theorem", theorem, THEOREMS)

@@ -5,6 +5,8 @@ the width in every sensitivity; a size that is checked without noise; a step ten
 ε/(4T₁T₂), 1.8 ε in all by basic composition; a range that is known to be [−R, R], whose x̄ is the *sum* of the ends of
 the fullest bin, 2μ in place of μ (harmless while μ is below the half width less 5, as for R = 10), and −2R + 0.1
 where no bin passes the cut-off; a DP mean without noise. Its own figure has ε = 10.
+
+``known_range`` is R, and ``data`` (n, d).
 """
 
 from __future__ import annotations
@@ -69,7 +71,11 @@ def released_plan(num_records, dimension, *, epsilon, delta):
 
 def least_epsilon_of_released_range(*, top_share, num_records, dimension, delta):
     """The ε from which a bin with this share of the records is above the script's cut-off, its noise apart: below it,
-    x̄ is −2R + 0.1 on every coordinate."""
+    x̄ is −2R + 0.1 on every coordinate.
+
+    Side: of no guarantee: below this ε the query fails.
+    Args: top_share — of the records, in the fullest bin.
+    """
     d, share = dimension, top_share - 1 / num_records
     return 2 * math.log(d / (0.01 * delta)) * d / (0.01 * num_records * share)
 
@@ -113,8 +119,10 @@ def released_prime(
     r"""The script's PRIME. Not private: labelled so in the outcome's ``noise``.
 
     Paper: prime, Figures 1 and 2 (the numbers of its left panel are the script's, not the algorithm's).
-    Args: exponential — ``elementwise``, or ``matrix`` to see what that one word changes: nothing is filtered any more.
-    Returns: :class:`Outcome`; ``exhausted``, with the last set's mean, where the script fails on an unset variable.
+    Args: exponential — ``elementwise``, or ``matrix`` to see what that one word changes: nothing is filtered any more;
+        stop_constant — C.
+    Returns: :class:`~privrob.robust.filtering.Outcome`; ``exhausted``, with the last set's mean, where the script fails
+        on an unset variable.
     """
     data = np.asarray(data)
     n, d, rate = check_data(data, corruption_rate)

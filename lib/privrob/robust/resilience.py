@@ -2,6 +2,8 @@ r"""Resilience: how far the mean of a large part of a set lies from the mean of 
 
 Exact by enumeration, for a dozen points. On the line, any n: :func:`window_goodness`, the least over windows of
 neighbours in order, is never below R(S) (the best S' may leave out points within) and moves by as little.
+
+``points`` are (n, d), ``about`` is p, (d,), the mean if left out; ``along`` directions v, (k, d).
 """
 
 from __future__ import annotations
@@ -85,6 +87,7 @@ def is_resilient(points, *, sigma, corruption_rate, about=None):
     A part of α or more then has a mean within (2 − α)σ/α of the point.
 
     Paper: prime, Definition 4.1; Lemma H.1.
+    Args: sigma — σ.
     """
     out = math.floor(corruption_rate * len(points) * (1 + 1e-12))
     return deviation(points, num_out=out, about=about) <= sigma
@@ -151,6 +154,7 @@ def trimmed_means(points, *, num_trimmed, along):
     """vᵀμ(M^v) of each direction, M^v without the k largest and k smallest vᵀx: shape (m,).
 
     Paper: prime, Definition 4.3.
+    Args: num_trimmed — k.
     """
     points = checks.array("points", points, ndim=2)
     k = num_trimmed
@@ -194,6 +198,7 @@ def distance_sensitivity(num_records, *, corruption_rate, goodness_bound):
     Paper: prime, Lemmas H.7 and H.12.
     Printed: 12√log(1/α)/n given R ≤ 3α√log(1/α) (12c/(n√α) for heavy tails).   Used: the above, 6(1 − α)/(1 − 6α) in
         place of 12: more from α = 1/11 on, 4.25 times 12's need at α = 0.15 is attained.
+    Args: goodness_bound — R₀.
     """
     s, r, k = sizes(num_records, corruption_rate)
     middle = num_records - 2 * k

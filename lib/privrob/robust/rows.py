@@ -2,6 +2,10 @@ r"""Records clipped to a region of bounded diameter, and the sums over them that
 
 One GEMM a filter step: scores are ‖Lᵀ(x − c)‖² with U = LLᵀ; everything else follows from (m, Σx, Σxxᵀ). Data may be
 float32 (sums are kept in float64, about the region's centre), a memory map (any n), or a torch tensor on any device.
+
+A ``block`` is some of the rows, (b, d), about the centre.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -187,7 +191,11 @@ class Rows:
 
 
 def factor_of(weights):
-    """L with U = LLᵀ, of a symmetric matrix without negative eigenvalues; columns of no weight are left out."""
+    """L with U = LLᵀ, of a symmetric matrix without negative eigenvalues; columns of no weight are left out.
+
+    Args: weights — U, (d, d).
+    Returns: (d, k).
+    """
     values, vectors = np.linalg.eigh(weights)
     some = values > 1e-14 * max(float(values.max()), 0.0)
     return vectors[:, some] * np.sqrt(values[some])

@@ -93,7 +93,10 @@ ESTIMATORS = {
 
 def least_records(succeeds, *, start, most, resolution=1.12):
     """The least n at which ``succeeds(n)``, to a factor, by bisection from a first guess; infinite if none up to
-    ``most``. It takes success to be monotone in n."""
+    ``most``. It takes success to be monotone in n.
+
+    Args: succeeds — n → whether it does;  start — that guess;  most — largest n tried;  resolution — the factor.
+    """
     low, high = 2, max(3, min(int(start), most))
     if succeeds(high):
         while high > 8 and succeeds(high // 4):
@@ -141,7 +144,8 @@ def needed_cell(settings, *, streams):
 def slope(rows, axis, *, rng=None, num_boot=1000, value="n"):
     """(slope, low, high) of the median of log ``value`` against log ``axis``; a 95 % bootstrap interval over runs.
 
-    Args: rows — a DataFrame of :func:`needed_cell`, with a few values of the axis;  rng — None: no interval.
+    Args: rows — a DataFrame of :func:`needed_cell`, with a few values of the axis;  rng — None: no interval;
+        axis, value — columns;  num_boot — bootstrap draws.
     """
     groups = [(math.log(x), np.log(part[value].to_numpy())) for x, part in rows.groupby(axis)]
     x = np.array([g[0] for g in groups])

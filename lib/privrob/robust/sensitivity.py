@@ -24,7 +24,7 @@ def answers(points, *, num_records, about, weights):
     """Each query of a set (m, d) that is left of n records: a vector, so that the norm of a difference is its change.
 
     Paper: prime, Algorithms 6, 11 and 12.
-    Args: about — c, a public point;  weights — U of the scores (x − c)ᵀU(x − c).
+    Args: about — c, a public point;  weights — U of the scores (x − c)ᵀU(x − c);  points — (m, d).
     """
     n, m = num_records, len(points)
     mean = points.mean(axis=0)
@@ -87,6 +87,7 @@ def goodness_change(score, *, num_records, corruption_rate):
     """The largest change of R(S) (or of its bound by windows) over neighbouring lattices of the line within [0, 1].
 
     Paper: prime, Lemma H.5.
+    Args: score — points → R(S) or its bound.
     """
     n, worst = num_records, 0.0
     for ones in range(n + 1):

@@ -21,7 +21,8 @@ def one_step_excess(num_losses, *, rng):
         + 2\eta \sum_j |\nabla F_j|\, 1[\mathrm{sign}\, \hat g_j \ne \mathrm{sign}\, \nabla F_j]
 
     Paper: fdp, (104).
-    Returns: array of two for each loss; at most 0 but for rounding where the bound holds.
+    Args: num_losses — of each kind.
+    Returns: shape (2 num_losses,); at most 0 but for rounding where the bound holds.
     """
     excess = []
     for _ in range(checks.integer("num_losses", num_losses, low=1)):
@@ -42,7 +43,7 @@ def settled(wrong_prob, *, num_rounds=20_000, start=100, reach=600):
 
     Below 1/2 it settles at or below 1/(2(1 − 2p)), which is what (105) says of it.
 
-    Args: start — |w|/η − 1/2 in the beginning;  reach — where the chain is held, in the same units.
+    Args: start — |w|/η − 1/2 in the beginning;  reach — where the chain is held, in the same units;  wrong_prob — p.
     """
     p = checks.probability("wrong_prob", wrong_prob)
     mass = np.zeros(checks.integer("reach", reach, low=2))
@@ -64,7 +65,10 @@ def bouncing(dimension, *, num_rounds):
 
 
 def all_runs(start, *, wrong_prob, num_rounds):
-    """Every run of sign descent on w²/2 with η = 1/√T: |w| at t = 0 … T, shape (T + 1, 2^T), and its probability."""
+    """Every run of sign descent on w²/2 with η = 1/√T: |w| at t = 0 … T, shape (T + 1, 2^T), and its probability.
+
+    Args: start — |w| at t = 0;  wrong_prob — p.
+    """
     p, rounds = checks.probability("wrong_prob", wrong_prob), checks.integer("num_rounds", num_rounds, low=1, high=20)
     wrong = (np.arange(2**rounds)[:, None] >> np.arange(rounds)) & 1
     w = np.full(len(wrong), checks.positive("start", start, finite=True))
@@ -82,7 +86,7 @@ def two_errors(gradients, probs):
     Printed: :math:`E[\mathrm{sign}\,\hat g\, \mathrm{sign}\, G] \ge (1 - 2\rho_1)(1 - 2\rho_2)`, as if the errors were
     independent: they share |g|.   Used: :math:`1 - 2\rho_1 - 2\rho_2`, the union of both, always. The product holds
     where a larger |g| has the right sign more often, as for a Gaussian; symmetric noise is not enough.
-    Args: gradients — values in [−1, 1], of a mean above 0;  probs — of them.
+    Args: gradients — values in [−1, 1], of a mean above 0, shape (k,);  probs — of them, (k,).
     Returns: dict of ``rho_1``, ``rho_2`` (the bound of (103)), ``product``, ``union``, ``true``.
     """
     g, p = checks.array("gradients", gradients, ndim=1), checks.array("probs", probs, ndim=1)

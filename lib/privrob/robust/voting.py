@@ -6,6 +6,8 @@ probability below 1/2. A bound returns the K up to which that is proven, a real 
 where any number is.
 
 ``form`` is ``sound`` or ``as_printed``.
+
+``scale_a`` and ``scale_b`` are A and B of the compressor, ``mean`` is x̄, ``wrong_vote_prob`` p_att.
 """
 
 from __future__ import annotations
@@ -187,7 +189,10 @@ def binomial_vote(lean, *, num_trials, sample_rate=1.0):
 
 
 def ternary_vote(lean, *, vote_prob):
-    """Masses of one user's −1, 0 or 1. Args: lean — its mean;  vote_prob — A/B."""
+    """Masses of one user's −1, 0 or 1. Args: lean — its mean;  vote_prob — A/B.
+
+    Returns: shape (3,).
+    """
     some = checks.probability("vote_prob", vote_prob)
     lean = checks.real("lean", lean, low=-some, high=some)
     return np.array([(some - lean) / 2, 1 - some, (some + lean) / 2])
@@ -268,7 +273,10 @@ def share_tolerated(mean, *, num_users, scale_b, num_trials=None, scale_a=None):
 
 def simulate(leans, *, num_trials, num_runs, rng):
     """Share of wrong votes of so many users with leans in [−1, 1], and its standard error: for more users than
-    :func:`wrong_prob` is quick for. Equal leans are drawn together."""
+    :func:`wrong_prob` is quick for. Equal leans are drawn together.
+
+    Args: num_runs — votes that are drawn.
+    """
     values, counts = np.unique(checks.array("leans", leans, ndim=1), return_counts=True)
     runs, total = checks.integer("num_runs", num_runs, low=1), np.zeros(num_runs)
     checks.integer("num_trials", num_trials, low=1)
@@ -289,6 +297,7 @@ def theorem_8(*, start_gap, smoothness, num_rounds, dimension, form="sound"):
     Printed: without d, which (104) and (109) have and (108) and (110) lose.   Used: with d. The left side multiplies
     two probabilities of wrong signs as if they were independent, which fails even for symmetric noise:
     :func:`privrob.robust.sign_descent.two_errors`.
+    Args: start_gap — F(w₀) − F*;  smoothness — L.
     """
     gap = checks.nonnegative("start_gap", start_gap, finite=True)
     dimension = checks.integer("dimension", dimension, low=1)

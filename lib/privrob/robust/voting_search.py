@@ -45,6 +45,7 @@ def inputs_of_mean(mean, count, *, limit, rng):
     """So many numbers in [−limit, limit] with this mean: all equal, spread, or most of them at the ends.
 
     Paper: fdp, Section 5 (the hypothesis on honest users and, with the same mean, on blind attackers).
+    Args: mean — x̄;  count — how many;  limit — largest absolute value.
     """
     limit = checks.positive("limit", limit, finite=True)
     mean, count = checks.real("mean", mean, low=-limit, high=limit), checks.integer("count", count, low=0)
@@ -162,6 +163,7 @@ def pair_of_settings(change, *, rng):
     """Two random settings of Theorem 5 or 6 that differ in one number, larger in the second: which way do things move?
 
     Paper: fdp, Remarks 9 and 10.
+    Args: change — one of :data:`CHANGES`.
     Returns: dict — ``privacy_rise`` and ``privacy_fall``, the largest rise and fall of the curve f;  ``sound_rise`` and
     ``printed_rise`` of the bound on K (NaN while it says nothing on either side, −∞ and ∞ where it begins or ends to
     speak);  and the setting.
@@ -198,6 +200,7 @@ def two_strengths(theorem, *, rng):
     """A random setting of Theorem 10 or 11 and two attackers, the second one stronger: what moves the wrong way?
 
     Paper: fdp, Remarks 14 and 15.
+    Args: theorem — ``"10"`` or ``"11"``.
     Returns: dict — ``bound_rise`` of the bound on K (0 where it says nothing, or allows any number, at the weaker one)
         and ``prob_fall`` of the exact probability of a wrong vote: both at most 0 where the remark holds.
     """

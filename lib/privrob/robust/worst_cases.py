@@ -29,6 +29,7 @@ def tail_gap(points, *, corruption_rate, along=None):
     Good records are those of the best S'; the tails are the k highest and the k lowest, as in d(μ, S).
 
     Paper: prime, Equation 18 (with R ≤ 3c√α: 12c/√α, that is 1 in these units; (1 − α)/2 is sharp).
+    Args: points — (n, d);  along — directions v, (k, d), None: a net.
     """
     points = checks.array("points", points, ndim=2)
     n, along = len(points), resilience.directions(points.shape[1]) if along is None else along
@@ -94,6 +95,7 @@ def farthest_from_the_mean(values, *, corruption_rate, bad_share):
     \\|d(μ, S) − ‖μ − μ*‖\\| for every μ, by the triangle inequality, and is attained at μ*.
 
     Paper: prime, Lemmas H.9 and H.13.
+    Args: values — (n,), of mean 0;  bad_share — of the records, the adversary's.
     """
     values = checks.array("values", values, ndim=1)
     n, order, found = len(values), np.argsort(values), 0.0
@@ -114,7 +116,7 @@ def depth_by_directions(candidate, data, *, rng, num=20_000):
     planes through two records, so that 120 directions are drawn beside each of those.
 
     Paper: prime, Appendix I (the definition of the Tukey depth).
-    Args: candidate — (d,);  data — (n, d).
+    Args: candidate — (d,);  data — (n, d);  num — of the half spaces.
     """
     vectors = checks.array("data", data, ndim=2) - checks.array("candidate", candidate, ndim=1)
     normals = rng.standard_normal((num, vectors.shape[1]))

@@ -106,7 +106,11 @@ def relevances(network, images, labels):
 
 
 def shares(mean_relevances):
-    """β of each pixel: proportional to the size of its relevance, mean 1, and at least 1e-5."""
+    """β of each pixel: proportional to the size of its relevance, mean 1, and at least 1e-5.
+
+    Args: mean_relevances — of each pixel, shape (p,).
+    Returns: shape (p,).
+    """
     size = np.abs(checks.array("mean_relevances", mean_relevances, ndim=1))
     if not size.sum() > 0:
         return np.ones_like(size)
@@ -114,13 +118,21 @@ def shares(mean_relevances):
 
 
 def input_scales(betas, *, geometry, channels, batch_size, epsilon_inputs):
-    """The Laplace scale of each pixel, Δ₀ / (L β_j ε₂)."""
+    """The Laplace scale of each pixel, Δ₀ / (L β_j ε₂).
+
+    Args: betas — of :func:`shares`, (p,);  geometry — of the first layer: ``map_neurons``, ``kernel_area``;  channels —
+        of an image;  batch_size — L;  epsilon_inputs — ε₂.
+    Returns: shape (p,).
+    """
     sensitivity = channels * 2 * geometry.map_neurons * geometry.kernel_area
     return sensitivity / (batch_size * np.asarray(betas) * checks.positive("epsilon_inputs", epsilon_inputs))
 
 
 def input_epsilon(scales):
-    """ε of one noisy image, each pixel from [−1, 1]: Σ 2/b_j, exact (a record is replaced)."""
+    """ε of one noisy image, each pixel from [−1, 1]: Σ 2/b_j, exact (a record is replaced).
+
+    Args: scales — b, (p,).
+    """
     return float((2 / np.asarray(scales)).sum())
 
 
@@ -141,7 +153,10 @@ def randomised_labels(labels, *, epsilon, num_classes, generator):
 
 
 def polynomial_loss(logits, targets):
-    r"""Second-order expansion at 0 of each class's sigmoid cross entropy, summed over classes, mean over records."""
+    r"""Second-order expansion at 0 of each class's sigmoid cross entropy, summed over classes, mean over records.
+
+    Args: logits — (n, K);  targets — one-hot, (n, K).
+    """
     return (math.log(2) + logits / 2 - logits * targets + logits.square() / 8).sum(1).mean()
 
 

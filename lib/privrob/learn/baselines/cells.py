@@ -1,4 +1,7 @@
-"""One baseline, trained and evaluated, as a cell of a sweep."""
+"""One baseline, trained and evaluated, as a cell of a sweep.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,10 @@ def train_cell(settings, *, streams, scratch=None):
 
 
 def evaluate(deployed, images, labels, *, evaluation, streams):
-    """Rows of a trained baseline, see :func:`privrob.learn.attacked.evaluate`; ``evaluation`` may leave names out."""
+    """Rows of a trained baseline, see :func:`privrob.learn.attacked.evaluate`; ``evaluation`` may leave names out.
+
+    Args: deployed — what is served, see :mod:`privrob.learn.baselines.deployed`.
+    """
     answers = partial(_answers, deployed) if deployed.certificates else None
     how = {"evaluation": attacked.checked(evaluation), "streams": streams, "answers": answers}
     return attacked.evaluate(lambda: deployed, images, labels, **how)

@@ -7,6 +7,8 @@ perturbation of a size that the noise covers, so that Lemma 1 holds and the labe
 
 Bounds and radii are those of :mod:`privrob.robust.certify`, in the norm of the noise (l2 Gaussian, l1 Laplace). Here
 they are given the stretch that the trained layer has and the noise that prediction draws, and turned into l∞.
+
+Source: Lecuyer et al. 2019 and Cohen et al. 2019.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ _EXACT_INPUTS = 1024  # up to here the stretch under uneven noise is computed ex
 
 def stretch(network, noise):
     """Δ of the first layer, such that Δ times a perturbation's size over ``noise.smallest`` is all that it can do: an
-    upper bound (l2 → l2 or l1 → l1); under uneven noise of diag(smallest / s) W. Infinity where some s is 0."""
+    upper bound (l2 → l2 or l1 → l1); under uneven noise of diag(smallest / s) W. Infinity where some s is 0.
+
+    Args: network — see :mod:`privrob.learn.baselines.plain`;  noise —
+        :class:`privrob.learn.baselines.deployed.HiddenNoise`.
+    """
     if not noise.smallest:
         return np.inf
     if noise.kind == "laplace":
@@ -42,7 +48,8 @@ class Certified(Noisy):
     * ``as_printed`` — stretch 1 and the printed scale taken for granted, and the l2 or l1 radius compared with an l∞
       attack as it is: nothing in the document converts it.
 
-    Args: of :class:`Noisy`;  printed_scale — the noise scale that ``as_printed`` believes in (None: what is drawn).
+    Args: network, noise, more — of :class:`.Noisy`;  printed_scale — the noise scale that ``as_printed`` believes in
+        (None: what is drawn).
     """
 
     certificates = ("sound", "epsilon_delta", "as_printed")
@@ -56,15 +63,18 @@ class Certified(Noisy):
     def certify(self, scores, *, failure_prob=0.05, bound="clopper_pearson"):
         """Bounds of the class scores, and every certificate's radii.
 
-        Args: scores — of :meth:`draws`;  failure_prob, bound — of :func:`privrob.robust.certify.class_bounds`: each
-        example's answer fails with probability at most ``failure_prob``.
+        Args: scores — of :meth:`.Noisy.draws`;  failure_prob, bound — of :func:`privrob.robust.certify.class_bounds`:
+            each example's answer fails with probability at most ``failure_prob``.
         Returns: :class:`privrob.robust.certify.ClassBounds`, {name: radii (n,)}.
         """
         found = robustness.class_bounds(scores.transpose(1, 0, 2), bound=bound, failure_prob=failure_prob)
         return found, self.radii(found.lower, found.upper)
 
     def radii(self, lower, upper):
-        """Every certificate's radius from bounds of the scores, {name: (n,)}; l∞ but for ``as_printed``."""
+        """Every certificate's radius from bounds of the scores, {name: (n,)}; l∞ but for ``as_printed``.
+
+        Args: lower, upper — of the winner's and of the others' scores, (n,).
+        """
         how, fits = {"noise": self.noise.kind}, {"norm": self.norm, "dimension": int(np.prod(self.network.in_shape))}
         found = {name: np.zeros(np.shape(lower)) for name in self.certificates}
         if self.printed_scale:

@@ -1,4 +1,7 @@
-"""Trained baselines as attacks and certificates see them: without noise, or with noise on the first layer's output."""
+"""Trained baselines as attacks and certificates see them: without noise, or with noise on the first layer's output.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 

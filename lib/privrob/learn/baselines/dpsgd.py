@@ -87,7 +87,7 @@ def clip_of_mean(gradients, max_grad_norm):
     """A mean gradient, scaled down to norm C. Between two batches that differ in one record it moves by up to 2C, and
     by as much as that.
 
-    Args: gradients — a list of tensors, one gradient together.  Returns: a new list.
+    Args: max_grad_norm — C;  gradients — a list of tensors, one gradient together.  Returns: a new list.
     """
     norm = torch.stack([part.double().norm() for part in gradients]).norm()
     weight = 1.0 / torch.clamp(norm / checks.positive("max_grad_norm", max_grad_norm, finite=True), min=1.0)

@@ -49,6 +49,8 @@ def loss(benign_logits, benign_labels, adversarial_logits, adversarial_labels, *
     """Eq. 15 from logits and labels of both batches.
 
     Paper: stobatch, Eq. 15.
+    Args: benign_logits, adversarial_logits — (n, K) and (m, K);  benign_labels, adversarial_labels — (n,) and (m,);
+        adversarial_weight — of an adversarial example.
     """
     benign = cross_entropy_sum(benign_logits, benign_labels)
     crafted = cross_entropy_sum(adversarial_logits, adversarial_labels)

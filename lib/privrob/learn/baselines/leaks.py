@@ -69,6 +69,7 @@ def influence(*, adversarial_rate, streams, num_trials=20, max_grad_norm=0.3):
     of their own: the largest of several data sets and weights.
 
     Paper: stobatch, Section 1 ("Simply combining …").
+    Args: adversarial_rate — share of records that are replaced;  max_grad_norm — C.
     """
     settings = dpsgd.PrivateSettings(
         num_steps=1,

@@ -9,6 +9,9 @@ phases a channel, each with its own sub-kernel, and
 Zero padding and borders cut that operator down, so its norm is an upper bound. The supremum is taken on M frequencies a
 direction; between them a trigonometric polynomial of degree n exceeds its largest value there by no more than a factor
 :math:`1/\cos(\pi n / M)`.
+
+Source: Sedghi, Gupta and Long 2019 (singular values of circular convolutions); Ehlich and Zeller 1964 (between the
+    frequencies).
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ def matrix(layer, in_shape):
 def l2_norm(layer, in_shape, *, scale=None):
     """The exact l2 → l2 norm for images of that shape, of W or of diag(1/s) W. Takes seconds above 2,000 inputs.
 
-    Args: scale — s, one positive number an output (a tensor of the output's shape); None: all 1.
+    Args: layer — ``Conv2d`` or ``Linear``;  scale — s, one positive number an output (a tensor of the output's shape);
+        None: all 1.
     """
     rows = matrix(layer, in_shape)
     if scale is not None:

@@ -87,6 +87,8 @@ def vulnerability(network, images, labels):
     """r: the size of the mean sign of the loss's gradient at each hidden unit, scaled to mean 1; the layer's shape.
 
     It is a function of the images, without noise: of private ones it is not private.
+
+    Args: network — see :mod:`privrob.learn.baselines.plain`.
     """
     h = network.affine(images).detach().requires_grad_()
     loss = cross_entropy_sum(network.last(network.hidden(h)), labels)
@@ -95,7 +97,10 @@ def vulnerability(network, images, labels):
 
 
 def uneven(base, r):
-    """The ``sound`` standard deviations: of mean square base², none of them 0, larger where r is."""
+    """The ``sound`` standard deviations: of mean square base², none of them 0, larger where r is.
+
+    Args: base — a number;  r — of :func:`vulnerability`.
+    """
     weights = 1 + r.square()
     return base * (weights / weights.mean()).sqrt()
 

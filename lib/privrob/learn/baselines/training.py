@@ -2,6 +2,8 @@
 
 Randomness comes from named streams: ``init`` (weights), ``batches`` (who is drawn), ``noise`` (of privacy and of
 layers), ``attack`` (of adversarial training), ``prediction``.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -127,7 +129,10 @@ class Training:
     # ------------------------------------------------------------------------------------------------- the loop
 
     def run(self, progress=None):
-        """All steps that are left. Returns this training."""
+        """All steps that are left. Returns this training.
+
+        Args: progress — function of (steps done, of how many), or None.
+        """
         while self.step < self.settings.num_steps:
             loss = self.advance()
             if loss is not None:
@@ -150,7 +155,7 @@ class Training:
         return float(loss.detach())
 
     def random_batch(self, size):
-        """So many records, drawn without replacement: (images, labels)."""
+        """``size`` records, drawn without replacement: (images, labels)."""
         chosen = torch.from_numpy(self.batches.choice(len(self.images), size, replace=False)).to(self.device)
         return channels_last(self.images[chosen]), self.labels[chosen]
 
@@ -222,7 +227,10 @@ def checked_images(images):
 
 
 def cross_entropy_sum(logits, labels):
-    """Softmax cross entropy, summed over examples."""
+    """Softmax cross entropy, summed over examples.
+
+    Args: logits — (n, K).
+    """
     return functional.cross_entropy(logits, labels, reduction="sum")
 
 

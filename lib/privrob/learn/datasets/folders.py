@@ -1,4 +1,9 @@
-"""Anyone's own images: ``folder:<path below PRIVROB_DATA>``, holding ``<split>/<class>/*.png|jpg``, zipped or not."""
+"""Anyone's own images: ``folder:<path below PRIVROB_DATA>``, holding ``<split>/<class>/*.png|jpg``, zipped or not.
+
+``request`` is a :class:`privrob.learn.datasets.request.Request` for a folder.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +56,8 @@ def _known_tree(path, shown, _signature):
 def folder_tree(request):
     """Listing and identity of a folder, remembered in this process until one of its files changes.
 
-    Returns: (path, name in messages, class names, tree as :func:`images.list_tree` gives it, identity).
+    Returns: (path, name in messages, class names, tree as :func:`~privrob.learn.datasets.images.list_tree` gives it,
+        identity).
     """
     path, shown = folder_path(request)
     signature = [stat_signature(path)] if path.is_file() else []

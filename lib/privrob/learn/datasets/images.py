@@ -1,4 +1,9 @@
-"""Trees of images, ``<split>/<class>/*.png|jpg``, on disk or in a zip: anyone's own, and those of the manifest."""
+"""Trees of images, ``<split>/<class>/*.png|jpg``, on disk or in a zip: anyone's own, and those of the manifest.
+
+A ``view`` is one of :mod:`privrob.learn.datasets.views`, a ``tree`` what :func:`list_tree` returns.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,8 @@ def list_tree(view, *, inside="", classes=None):
 
     Understands ``<split>/<class>/<file>``, one more folder ``images`` below the class, and a ``val_annotations.txt``
     beside ``val/images`` (Tiny ImageNet's own layout).
-    Args: classes — names in label order; None reads ``classes.txt`` or sorts the folders of the training split.
+    Args: inside — a folder that all names begin with;  classes — names in label order; None reads ``classes.txt`` or
+        sorts the folders of the training split.
     Returns: (classes, {"train" | "test": [(canonical name, name in the view, label)]}), in order of canonical name.
     Raises: DataCorrupt — no training split, images without a class folder, a test class that training does not know.
     """

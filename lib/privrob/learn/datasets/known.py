@@ -1,4 +1,11 @@
-"""Sets of the manifest: the first form on this machine, else the official download, else (if allowed) its stand-in."""
+"""Sets of the manifest: the first form on this machine, else the official download, else (if allowed) its stand-in.
+
+``request`` is a :class:`privrob.learn.datasets.request.Request`, ``table`` the manifest's, ``found`` a
+:class:`privrob.learn.datasets.sources.Found`; ``allow_stand_in`` and ``offline`` are those of ``load``, and ``say``
+gets one line for each thing tried.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +25,10 @@ def _beyond(request, spec):
 
 
 def found_forms(request, table, *, places=None):
-    """Every form of the set on this machine, best first; names are looked at, contents are not."""
+    """Every form of the set on this machine, best first; names are looked at, contents are not.
+
+    Args: places — where to look, None: the folder of PRIVROB_DATA, the cache, installed packages.
+    """
     spec = table[request.name]
     return sources.candidates(
         request.name,
@@ -104,7 +114,7 @@ def _is_writable(folder):
 def read_download(request, table, say):
     """The official download, into the cache (or, where that cannot be written, for this run only), then read.
 
-    Raises: DataUnavailable, DataCorrupt — see :func:`download.download`.
+    Raises: DataUnavailable, DataCorrupt — see :func:`~privrob.learn.datasets.download.download`.
     """
     spec = table[request.name]
     enough = _beyond(request, spec) or 0
@@ -135,7 +145,7 @@ def read_download(request, table, say):
 def load_known(request, table, *, allow_stand_in, offline, say=notice):
     """A set of the manifest, the real one if at all possible.
 
-    Returns: (:class:`sources.Loaded`, the name of the set that it is).
+    Returns: (:class:`.Loaded`, the name of the set that it is).
     Raises: DataCorrupt — a file that is here is wrong; DataUnavailable — nothing is here, with every way to get it.
     """
     tried = "no network is allowed"

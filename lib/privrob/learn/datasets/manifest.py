@@ -1,4 +1,7 @@
-"""The manifest of data sets, and the settings that say where data may come from."""
+"""The manifest of data sets, and the settings that say where data may come from.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def cache_folder():
 
 
 def is_offline(offline=None):
-    """Whether the network is out of bounds: the argument if given, else ``PRIVROB_OFFLINE`` (1 or 0)."""
+    """Whether the network is out of bounds: ``offline`` if given, else ``PRIVROB_OFFLINE`` (1 or 0)."""
     if offline is not None:
         return bool(offline)
     value = os.environ.get("PRIVROB_OFFLINE", "").strip().lower()
@@ -83,7 +86,7 @@ def _parse_manifest(path, _mtime, _size):
 
 
 def owners(manifest):
-    """Every known hash of a file: hash → (set, what it is in words)."""
+    """Every hash of a file that the ``manifest`` knows: hash → (set, what it is in words)."""
     out = {}
     for key, spec in manifest.items():
         for form in spec["forms"]:
@@ -103,7 +106,10 @@ def is_self_verifying(form):
 
 
 def how_to_get(key, table):
-    """Every way to a data set, in words: the address, the commands, where to put the files, their hashes."""
+    """Every way to a data set, in words: the address, the commands, where to put the files, their hashes.
+
+    Args: key — the set's name;  table — the manifest's.
+    """
     spec = table[key]
     lines = [f"ways to get {spec['title']} ({key}), any one of them:"]
     for form in spec["forms"]:

@@ -1,4 +1,7 @@
-"""What was asked for: the arguments of ``datasets.load``, checked; and the smaller set that they may ask for."""
+"""What was asked for: the arguments of ``datasets.load``, checked; and the smaller set that they may ask for.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ _FOLDER_ONLY = ("image_size", "channels")
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of :func:`load`, checked."""
+    """The arguments of :func:`privrob.learn.datasets.load`, checked.
+
+    ``name``, ``split``, ``num_records``, ``num_test``, ``num_classes``, ``seed``, ``variant``, ``shape``, ``noise``,
+    ``image_size`` and ``channels`` are described there.
+    """
 
     name: str
     split: str | None = None
@@ -34,14 +41,20 @@ class Request:
 
     @property
     def is_synthetic(self):
+        """Whether a made-up set is asked for, ``synthetic`` or ``synthetic:<name>``."""
         return self.name.partition(":")[0] == "synthetic"
 
     @property
     def is_folder(self):
+        """Whether someone's own images are asked for, ``folder:<path>``."""
         return self.name.startswith("folder:")
 
 
 def check_request(name, manifest, **given):
+    """The :class:`Request` of these arguments; what does not go together is refused.
+
+    Args: name — of the set;  manifest — a path, None: the usual one;  given — the other arguments of ``load``.
+    """
     if not isinstance(name, str) or not name:
         checks.choice("name", name, [*read_manifest(manifest), "synthetic", "folder:<path>"])
     out = Request(name, **given)
@@ -113,6 +126,7 @@ def _synthetic_request(out, manifest):
 
 
 def synthetic_arguments(request):
+    """The arguments of :func:`privrob.learn.datasets.synthetic.synthetic_arrays` of a ``request``, by name."""
     return {
         "shape": request.shape,
         "num_classes": request.num_classes,
@@ -141,7 +155,10 @@ def spread_order(labels, rng):
 
 
 def reduce_arrays(arrays, request):
-    """The first classes, then so many records of each part, in their old order."""
+    """The first classes, then so many records of each part, in their old order.
+
+    Args: arrays — :class:`privrob.learn.datasets.decode.Arrays`;  request — :class:`Request`.
+    """
     out = dict(arrays._asdict())
     if request.num_classes is not None and request.num_classes < len(arrays.classes):
         out["classes"] = arrays.classes[: request.num_classes]
@@ -164,7 +181,10 @@ def reduce_arrays(arrays, request):
 
 
 def only_split(arrays, split):
-    """One part, the other left empty."""
+    """One part, the other left empty.
+
+    Args: arrays — :class:`privrob.learn.datasets.decode.Arrays`;  split — ``train``, ``test`` or None: both.
+    """
     if split is None:
         return arrays
     other = "test" if split == "train" else "train"
@@ -174,7 +194,10 @@ def only_split(arrays, split):
 
 
 def fingerprint_of(identity, request):
-    """The content's identity, and whatever was left out of it."""
+    """The content's identity, and whatever was left out of it.
+
+    Args: identity — a sha256;  request — :class:`Request`.
+    """
     extra = {}
     if not request.is_synthetic:
         reduced = {n: getattr(request, n) for n in ("num_records", "num_test", "num_classes", "image_size", "channels")}

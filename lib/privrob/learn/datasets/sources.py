@@ -1,6 +1,11 @@
 """Data sets on this machine: in the folder that PRIVROB_DATA names, in the user's cache, in an installed package.
 
 The order is fixed, and a file that is there and wrong is an error, never a reason to look further in silence.
+
+``key`` is a set's name in the manifest and ``spec`` its entry, ``known`` the hashes of
+:func:`privrob.learn.datasets.manifest.owners`, ``found`` a :class:`Found`.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -37,7 +42,9 @@ DECODING = 1  # raise it when the same files would give other arrays: older deco
 
 @dataclass(frozen=True)
 class Place:
-    """Somewhere to look: its name for people, its root, and how its files are called in messages."""
+    """Somewhere to look: its name for people (``label``), its ``root``, how its files are called in messages
+    (``shown``); ``ours`` is true of the cache.
+    """
 
     label: str
     root: Path
@@ -47,7 +54,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Found:
-    """One form of a set, there: in a folder or an archive (``path``), or decoded earlier (``decoded``)."""
+    """One form of a set, there: in a folder or an archive (``path``), or decoded earlier (``decoded``).
+
+    ``place`` is where, ``shown`` its name in messages, ``form`` its entry in the manifest.
+    """
 
     form: dict
     place: Place
@@ -58,7 +68,9 @@ class Found:
 
 
 class Loaded(NamedTuple):
-    """What was read: arrays, the variant in words, whether it is the official data bit for bit, source, identity."""
+    """What was read: ``arrays``, the ``variant`` in words, whether it is ``exact`` (the official data bit for bit),
+    ``source``, ``identity``.
+    """
 
     arrays: Arrays
     variant: str
@@ -75,7 +87,8 @@ def cache_place(key):
 def identity_for(spec, form, num_classes, content=None):
     """What a form holds, in one sha256: hashes of its content, and how that is split and labelled.
 
-    Args: content — hashes of what was read; None takes the manifest's, so that the answer is known beforehand.
+    Args: form — of ``spec``;  num_classes — that are read, None: all;  content — hashes of what was read; None takes
+        the manifest's, so that the answer is known beforehand.
     Returns: 64 hex digits, or None where the manifest has no hash of it.
     """
     content = content or form.get("content")
@@ -97,7 +110,10 @@ def is_settled(found):
 
 
 def decoded_path(key, identity):
-    """Where the arrays of a set are kept once decoded."""
+    """Where the arrays of a set are kept once decoded.
+
+    Args: identity — a sha256.
+    """
     return cache_folder() / "decoded" / f"{key}-{identity[:24]}.npz"
 
 
@@ -148,7 +164,10 @@ def _search(place, key, spec, form, known):
 
 
 def candidates(key, spec, known, *, variant=None, num_classes=None, places=None):
-    """Every form of a set on this machine, best first. Looks at names (and at label files, to tell sets apart)."""
+    """Every form of a set on this machine, best first. Looks at names (and at label files, to tell sets apart).
+
+    Args: variant — a form by name, None: any;  num_classes — that must be there;  places — where to look, None: all.
+    """
     forms = [f for f in spec["forms"] if variant in (None, f["variant"])]
     forms = [f for f in forms if num_classes is None or num_classes <= f.get("max_classes", len(spec["classes"]))]
     if places is None:
@@ -308,5 +327,8 @@ def try_decoded(path):
 
 
 def with_place(found, label):
-    """The same find under another name (a download that now lies in the cache)."""
+    """The same find under another name (a download that now lies in the cache).
+
+    Args: label — that name.
+    """
     return replace(found, place=replace(found.place, label=label))

@@ -1,4 +1,7 @@
-"""A made-up image set of any shape, whose classes a small model tells apart in seconds. For smoke runs and tests."""
+"""A made-up image set of any shape, whose classes a small model tells apart in seconds. For smoke runs and tests.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ def synthetic_arrays(*, shape, num_classes, num_train, num_test, noise, seed):
     """Each class has a smooth random picture; a record is that, bent a little in a few common ways, plus pixel noise.
 
     Labels are balanced (counts differ by at most 1) and in random order; both parts come from the same distribution.
-    Args: shape — (channels, height, width);  noise — standard deviation of the pixel noise, pixels in [0, 1];
+    Args: num_train, num_test — records;  shape — (channels, height, width);  noise — standard deviation of the pixel
+        noise, pixels in [0, 1];
         seed — root seed.
     Returns: Arrays, the same for the same arguments.
     """

@@ -1,4 +1,7 @@
-"""What a loaded data set is: tensors and a provenance record."""
+"""What a loaded data set is: tensors and a provenance record.
+
+Source: ours.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ class Provenance:
 
 
 class Tensors(NamedTuple):
-    """Both parts on one device: images (n, channels, height, width), labels int64 (n,)."""
+    """Both parts on one device: ``train_images``, ``test_images`` (n, channels, height, width), ``train_labels``,
+    ``test_labels`` int64 (n,).
+    """
 
     train_images: object
     train_labels: object
@@ -58,7 +63,8 @@ class Tensors(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images uint8 (n, channels, height, width), labels int64 (n,), class names in label order, and the provenance.
+    """``train_images``, ``test_images`` uint8 (n, channels, height, width), ``train_labels``, ``test_labels`` int64
+    (n,), ``classes`` in label order, and the provenance.
 
     ``mean`` and ``std`` are those of the official training images scaled to [0, 1], one number a channel; None where
     none are published.
@@ -127,7 +133,9 @@ class Dataset:
         return Tensors(train, self.train_labels.to(device), test, self.test_labels.to(device))
 
     def padded(self, height, width):
-        """The same images, centred on a black canvas of that size; for a model that wants 28x28 from a smaller set."""
+        """The same images, centred on a black canvas of ``height`` × ``width``; for a model that wants 28x28 from a
+        smaller set.
+        """
         import torch
 
         channels, old_height, old_width = self.shape

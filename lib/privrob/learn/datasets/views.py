@@ -1,6 +1,8 @@
 """Folders, zips, tars and Debian packages, read alike: a *view* lists and reads the files of one of them.
 
 Nothing is ever extracted to a path that an archive names.
+
+Source: ours.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ class View:
         return None
 
     def name_of(self, name):
-        """How a file of this view is called in a message."""
+        """How a file of this view is called in a message.
+
+        Args: name — of the file, below the view's root.
+        """
         return f"{self.shown}/{name}" if name else self.shown
 
     def names(self):
@@ -36,15 +41,18 @@ class View:
         raise NotImplementedError
 
     def read(self, name):
-        """The bytes of one file."""
+        """The bytes of one file.
+
+        Args: name — as listed.
+        """
         return self.read_many([name])[name]
 
     def read_many(self, names):
-        """The bytes of several files, by name; missing ones are left out."""
+        """The bytes of several files, by name (``names``); missing ones are left out."""
         raise NotImplementedError
 
     def has(self, name):
-        """Whether the file is listed."""
+        """Whether the file ``name`` is listed."""
         return name in set(self.names())
 
 
@@ -181,6 +189,7 @@ class DebView(TarView):
 def open_view(path, shown):
     """The view that fits a path: a folder, ``.zip``/``.whl``, ``.deb``, or a tar.
 
+    Args: shown — its name in errors.
     Raises: DataCorrupt — a dangling link, or (on use) a file that is not what its name says.
     """
     path = Path(path)

@@ -1,13 +1,15 @@
 r"""How a step of private training turns its records' gradients into one noisy mean: the part that privacy is about.
 
-Each release answers :meth:`noisy_mean` for the drawn records, and says in :meth:`history` what the ledger has to enter
-for a whole training. All but one are Gaussian mechanisms on Poisson samples (add or remove one record), for the same
-effective noise multiplier σ; ``propose_test_release`` is the mechanism of that name, and ``robust`` is not private: it
-refuses noise. What follows a release, and what is chosen from earlier ones, is free.
+Each release answers :meth:`.Clipping.noisy_mean` for the drawn records, and says in :meth:`.Clipping.history` what the
+ledger has to enter for a whole training. All but one are Gaussian mechanisms on Poisson samples (add or remove one
+record), for the same effective noise multiplier σ; ``propose_test_release`` is the mechanism of that name, and
+``robust`` is not private: it refuses noise. What follows a release, and what is chosen from earlier ones, is free.
 
-The sum before the noise is handed to :meth:`_add_noise` together with its standard deviation, in every release; so one
+The sum before the noise is handed to ``_add_noise`` together with its standard deviation, in every release; so one
 test holds for all: two batches that differ in one record differ by at most 1/σ in units of the noise (with
 Propose-Test-Release, wherever the margin says so).
+
+Source: the modules name theirs.
 """
 
 from __future__ import annotations

@@ -19,7 +19,11 @@ CLIP_NORMS = (1e-12, 1e12)  # beyond, single precision loses the noise or the gr
 
 
 class Step(NamedTuple):
-    """One step's answer, and what was seen on the way (not private): tensors of one value a drawn record, or None."""
+    """One step's answer, and what was seen on the way (not private): tensors of one value a drawn record, or None.
+
+    They are ``losses``, ``norms`` and ``clipped``; ``gradient`` is the noisy mean, a tensor a parameter, and ``seen``
+    more numbers by name.
+    """
 
     gradient: list
     losses: torch.Tensor | None
@@ -70,7 +74,10 @@ class Clipping:
             self.per_example.per_example = source
 
     def noisy_mean(self, indices):
-        """A :class:`Step` for the records drawn."""
+        """A :class:`Step` for the records drawn.
+
+        Args: indices — of the records, (m,).
+        """
         if self.per_example is None:
             return self._plain(indices)
         total, seen = self._sum(indices)
@@ -79,6 +86,7 @@ class Clipping:
 
     @property
     def sigma(self):
+        """The effective noise multiplier of this step."""
         return self.settings.noise_multiplier_at(self.training.step)
 
     def _step(self, total, seen, bound=None):

@@ -131,6 +131,9 @@ def cut(flat, like):
 
 
 def cut_rows(rows, like):
-    """Rows (k, d) as one tensor (k, *shape) for each parameter."""
+    """Rows (k, d) as one tensor (k, *shape) for each parameter.
+
+    Args: rows — (k, d);  like — the parameters.
+    """
     parts = rows.split([p.numel() for p in like], dim=1)
     return [part.reshape(len(rows), *p.shape) for part, p in zip(parts, like, strict=True)]

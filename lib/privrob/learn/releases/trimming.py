@@ -180,7 +180,10 @@ class ProposeTestRelease(Trimmed):
         return -self.laplace_scale * math.log(2 * self.test_failure)
 
     def safety_margin(self, norms):
-        """Records to add or remove before the trimmed sum could move by more than τ."""
+        """Records to add or remove before the trimmed sum could move by more than τ.
+
+        Args: norms — of the gradients, (m,).
+        """
         longer = torch.clamp(norms, max=self.clip_norm) > self.sensitivity_bound * self.clip_norm
         return max(0, self.num_trimmed - int(longer.sum()))
 

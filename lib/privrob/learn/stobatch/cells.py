@@ -78,7 +78,8 @@ def evaluate(training, evaluation, *, streams):
 
     Paper: stobatch, Section 4 ("conventional accuracy", "certified accuracy").
     Args: evaluation — a dict of the names of :func:`privrob.learn.attacked.checked`, ``surrogate_statistics``,
-        ``certificates``, ``certificate_release``.
+        ``certificates``, ``certificate_release``;
+        training — :class:`privrob.learn.stobatch.training.Training`.
     """
     evaluation = _checked_evaluation(evaluation)
     certified = evaluation["certificates"] and training.noise.kind != "none"

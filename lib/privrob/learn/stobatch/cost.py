@@ -9,6 +9,8 @@ Convolutions and dense layers are counted, a multiplication and an addition each
 here knows of memory, messages or of how well a device is used: it says how much there is to do, which N, M and the
 number of processes do not change.
 
+``attack_steps`` is T_μ, ``num_trainers`` how many trainers compute a step.
+
 Paper: stobatch, Section 3.5, Section 4 ("Scalability and Strong Iterative Attacks"), Appendix Q.
 """
 
@@ -80,7 +82,8 @@ def operations(*, forward, num_steps, batch_size, attack_steps, num_trainers=1):
 def utilisation(operations, *, days, num_devices, peak):
     """The share of the devices' peak that a training of so many operations needs, to take so many days.
 
-    Args: peak — operations a second of one device, at its best.  Returns: above 1 where it cannot be.
+    Args: num_devices — that share the work;  peak — operations a second of one device, at its best.  Returns: above 1
+        where it cannot be.
     """
     time = checks.positive("days", days, finite=True) * SECONDS_OF_A_DAY
     devices = checks.integer("num_devices", num_devices, low=1)

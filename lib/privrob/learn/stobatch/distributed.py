@@ -82,7 +82,10 @@ class Study:
         return cls(settings=StoBatchSettings(**settings), **found)
 
     def training(self, **more):
-        """The training of this study: one process alone, or one of several."""
+        """The training of this study: one process alone, or one of several.
+
+        Args: more — of :class:`privrob.learn.stobatch.training.Training`.
+        """
         from privrob.learn.attacked import loaded
 
         data, tensors = loaded(self.dataset, self.data, double=self.double)
@@ -98,7 +101,8 @@ class OtherStudy(ValueError):
 class Member:
     """One process of a distributed training.
 
-    Args: training — a :class:`Training` with ``num_trainers``, the same everywhere; only rank 0's has a checkpoint;
+    Args: training — a :class:`~privrob.learn.stobatch.training.Training` with ``num_trainers``, the same everywhere;
+        only rank 0's has a checkpoint;
         rank, world_size — of the process group, which is there already;  timeout_s — for the messages.
     """
 
@@ -205,9 +209,10 @@ def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, s
     """Be one process of a study to its end; yields the rows on rank 0.
 
     Paper: stobatch, Algorithm 4.
-    Args: address — HOST:PORT of rank 0, or ``file:`` and a path that all processes see;  checkpoint — rank 0's file;
+    Args: study — :class:`Study`;  rank — this process, from 0;  world_size — how many there are;  address — HOST:PORT
+        of rank 0, or ``file:`` and a path that all processes see;  checkpoint — rank 0's file;
         timeout_s — how long to wait for a message;  save_every — steps between checkpoints;  progress — as in
-        :class:`Training`.
+        :class:`~privrob.learn.stobatch.training.Training`.
     """
     world_size = checks.integer("world_size", world_size, low=1)
     rank = checks.integer("rank", rank, low=0, high=world_size - 1)
@@ -237,7 +242,10 @@ def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, s
 
 def main(arguments=None):
     """Run one process; rank 0 prints a JSON line a row. Exit status 2: something is wrong with the study or the command
-    line, 3: a trainer was lost."""
+    line, 3: a trainer was lost.
+
+    Args: arguments — of the command line, None: the process's own.
+    """
     parser = argparse.ArgumentParser(prog="python -m privrob.learn.stobatch.distributed", description="see the module")
     parser.add_argument("study")
     parser.add_argument("--rank", type=int, required=True)

@@ -28,6 +28,8 @@ class BatchNorm(nn.Module):
     In training mode: the statistics of the batch, of which running averages are kept. In evaluation mode, by
     ``statistics``: ``batch`` (again the batch's own, and nothing is kept), ``running`` (the averages), ``initial``
     (mean 0, variance 1: averages that no training has touched, as in one released attack).
+
+    Args: width — channels.
     """
 
     momentum, tiny = 0.1, 1e-5
@@ -40,6 +42,7 @@ class BatchNorm(nn.Module):
         self.statistics = "running"
 
     def forward(self, x):
+        """``x`` normed, of its shape: (n, channels) or (n, channels, height, width)."""
         mean, var = self.running_mean, self.running_var
         if self.training:
             return functional.batch_norm(x, mean, var, self.weight, self.bias, True, self.momentum, self.tiny)
@@ -68,8 +71,11 @@ class Geometry:
 class Network(nn.Module):
     """A network in two parts.
 
-    Args: in_shape — (channels, height, width);  first — its noisy layer, ``Conv2d`` or ``Linear`` (θ₁);
-        body — from the first layer's output to the last hidden layer, before the clip;  num_hidden — its width;
+    ``input_noise`` and ``hidden_noise`` are of one record's shape, (1, …), or one a record, (n, …); ``h`` is the first
+    layer's output, (n, …).
+
+    Args: in_shape — (channels, height, width);  first — its noisy layer, ``Conv2d`` or ``Linear`` (θ₁);  norm — of its
+        output; body — from the first layer's output to the last hidden layer, before the clip;  num_hidden — its width;
         input_range — images are clipped to ±input_range after their noise; infinity for no clip.
     """
 
@@ -125,7 +131,7 @@ class Network(nn.Module):
         return self.last(self.hidden(h if hidden_noise is None else h + hidden_noise))
 
     def set_statistics(self, statistics):
-        """What batch norm uses in evaluation mode, one of ``STATISTICS``. Returns the network."""
+        """What batch norm uses in evaluation mode, ``statistics``, one of ``STATISTICS``. Returns the network."""
         checks.choice("statistics", statistics, STATISTICS)
         for module in self.modules():
             if isinstance(module, BatchNorm):
@@ -151,7 +157,10 @@ def _halved(n, times):
 
 
 def mnist(in_shape, num_classes, *, num_hidden=256):
-    """5×5/2 to 32 maps, pool, 5×5/2 to 64 maps, a dense layer; its input is clipped to ±10 after noise."""
+    """5×5/2 to 32 maps, pool, 5×5/2 to 64 maps, a dense layer; its input is clipped to ±10 after noise.
+
+    Args: num_hidden — units of the dense layer.
+    """
     channels, height, width = in_shape
     first = nn.Conv2d(channels, 32, 5, stride=2, padding=2)
     flat = 64 * math.prod(_halved(_halved(n, 1) // 2, 1) for n in (height, width))
@@ -178,7 +187,10 @@ class _Beside(nn.Module):
 
 
 def cifar10(in_shape, num_classes, *, num_hidden=256):
-    """4×4/2 to 128 maps, two 5×5 convolutions (the first with its input beside it), pool, a dense layer."""
+    """4×4/2 to 128 maps, two 5×5 convolutions (the first with its input beside it), pool, a dense layer.
+
+    Args: num_hidden — units of the dense layer.
+    """
     channels, height, width = in_shape
     first = nn.Conv2d(channels, 128, 4, stride=2, padding=1)
     flat = 256 * (height // 4) * (width // 4)
@@ -220,6 +232,8 @@ def resnet18(in_shape, num_classes, *, num_hidden=256, width=64):
     """ResNet-18 v2 from scratch: the first layer is 7×7/2 with its noise, then eight blocks, a dense layer.
 
     Not as released: no weights from ImageNet (which holds the images of Tiny ImageNet), no dropout.
+
+    Args: num_hidden — units of the dense layer;  width — maps of the first layer.
     """
     first = nn.Conv2d(in_shape[0], width, 7, stride=2, padding=3)
     blocks, inner = [nn.MaxPool2d(3, stride=2, padding=1)], width
@@ -232,7 +246,10 @@ def resnet18(in_shape, num_classes, *, num_hidden=256, width=64):
 
 
 def dense(in_shape, num_classes, *, num_hidden=16, width=None):
-    """The audit's toy: a square affine layer (or ``width`` units), one hidden layer, a norm before and after it."""
+    """The audit's toy: a square affine layer (or ``width`` units), one hidden layer, a norm before and after it.
+
+    Args: num_hidden — units of the hidden layer.
+    """
     num_inputs = math.prod(in_shape)
     width = num_inputs if width is None else checks.integer("width", width, low=1)
     body = nn.Sequential(nn.Linear(width, num_hidden), BatchNorm(num_hidden))

@@ -8,6 +8,9 @@ What the document leaves open, and what is done here. χ₂ ∈ R^β, β the neu
 every map gets its own entry (with one vector for all maps, differences between maps would carry no noise).
 χ₃ ∈ R^{|h|} in line 1, but the proof multiplies over the classes: one vector a class, unless ``as_printed``.
 
+``budget`` is a :class:`privrob.accounting.functional_budget.Budget`, ``network`` a
+:class:`privrob.learn.stobatch.networks.Network`.
+
 Paper: stobatch, Algorithm 1 (lines 1–2), Section 3.2, Appendix N.
 """
 
@@ -28,6 +31,8 @@ def laplace(shape, *, scale, generator, dtype=torch.float32):
     """Laplace noise on the generator's device, from one uniform number each: a sign, and −log(1 − u) of the rest.
 
     For studies: in single precision no draw exceeds 16 scales (probability 1e-7), and floats are no vault.
+
+    Args: shape — of the answer;  scale — b, a number or a tensor.
     """
     drawn = torch.empty(tuple(shape), dtype=dtype, device=generator.device).uniform_(0.0, 2.0, generator=generator)
     negative = drawn >= 1.0
@@ -40,7 +45,8 @@ class Noise:
 
     Args: kind — ``shared``, ``independent``, ``none``;  budget — of the scales;  network — of the shapes;
         label_noise, colour_noise — see :class:`privrob.learn.stobatch.settings.StoBatchSettings`;
-        streams — of the stored draws; they are made on the CPU whatever the device.
+        like — a tensor of the type and device that draws get, None: the network's;  streams — of the stored draws; they
+        are made on the CPU whatever the device.
     """
 
     def __init__(self, kind, *, budget, network, streams, label_noise="sound", colour_noise="each", like=None):
@@ -106,6 +112,7 @@ class Noise:
 
         Paper: stobatch, Appendix N (χ₁/m + Lap(Δ_R/ε₁)/(mψ), and twice that on the hidden layer).
         Printed: 2χ₂ beside Lap(…)/m.   Used: 2χ₂/m, as in Algorithm 1.
+        Args: layer — ``inputs`` or ``hidden``;  count — of the queries;  psi — ψ.
         """
         checks.choice("layer", layer, ("inputs", "hidden"))
         if self.kind == "none":
@@ -132,6 +139,8 @@ def epsilon_columns(settings, budget, network, *, first_weight_at_start):
     own and nothing else of it is read; infinite with shared noise (differences carry none), without noise, with one
     value for all colours, and where adversarial examples are crafted from clean images;
     ``honest_epsilon`` — of a whole record: infinite, because labels reach all layers below the last without noise.
+
+    Args: first_weight_at_start — θ₁ before the first step.
     """
     start, now = theta_norm(network, first_weight_at_start), theta_norm(network, network.first.weight)
     noisy = settings.noise != "none"

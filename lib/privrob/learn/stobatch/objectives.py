@@ -11,6 +11,8 @@ With h̄ = θ₁ᵀx̄ + 2χ₂/m and x̃ = θ₁h̄ (tied), and with z = h_π W
         - \frac1m \sum_k \chi_{3,k} \cdot W_k
 
 All but the whole of :math:`\bar L` are returned a record, so that portions of a batch add up to the batch.
+
+``network`` is a :class:`privrob.learn.stobatch.networks.Network`, ``logits`` are (n, K).
 """
 
 from __future__ import annotations
@@ -74,9 +76,10 @@ def label_noise_term(weight, noise, *, variant="sound", released="mnist"):
 
     Paper: stobatch, Theorem 3 and Section 3.3 (the perturbation of L₂).
     Args: weight — of the last layer, (K, |h_π|);  noise — χ₃/m, of that shape;
-        variant — ``sound`` and ``as_printed`` (they differ in ``noise``); ``as_released``: for ``mnist`` added to each
-        of K logits, so K times too large; for other networks the mean over hidden units of absolute values, which is
-        no Laplace noise any more (that it is added, not subtracted, is our choice: it keeps the objective bounded).
+        released — ``mnist`` or another network's name;  variant — ``sound`` and ``as_printed`` (they differ in
+        ``noise``); ``as_released``: for ``mnist`` added to each of K logits, so K times too large; for other networks
+        the mean over hidden units of absolute values, which is no Laplace noise any more (that it is added, not
+        subtracted, is our choice: it keeps the objective bounded).
     """
     if noise is None or variant == "none":
         return weight.new_zeros(())
@@ -92,7 +95,7 @@ def adversarial_objective(benign, adversarial, *, batch_size, adversarial_weight
 
     Paper: stobatch, Equation 9.
     Args: benign, adversarial — losses, of any shape (a portion of each is fine, also none);  batch_size — m, of each
-        whole batch.
+        whole batch;  adversarial_weight — ξ.
     """
     scale = batch_size * (1 + adversarial_weight)
     return (benign.sum() + adversarial_weight * adversarial.sum()) / scale

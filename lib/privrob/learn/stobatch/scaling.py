@@ -2,6 +2,8 @@
 
 Every process runs :func:`privrob.learn.stobatch.distributed.run` with one thread; they talk by gloo over the loopback.
 
+``training`` is a :class:`privrob.learn.stobatch.training.Training`.
+
 Paper: stobatch, Section 3.5, Algorithm 4.
 """
 
@@ -36,7 +38,9 @@ if hasattr(os, "fork"):  # imported once, not once a process; the last one is wh
 
 @dataclass(frozen=True)
 class Together:
-    """What some processes left: the server's rows, when each came (seconds), what was said otherwise, exit statuses."""
+    """What some processes left: the server's ``rows``, when each had ``arrived`` (seconds), what was ``said``
+    otherwise, exit ``statuses``.
+    """
 
     rows: list
     arrived: list
@@ -48,10 +52,10 @@ def together(study, folder, *, num_processes, kill_after=None, timeout_s=120.0):
     """Run a study with so many processes to its end, or until one of them is lost.
 
     Paper: stobatch, Algorithm 4.
-    Args: study — a dict, see :mod:`privrob.learn.stobatch.distributed`;  folder — for ``study.json`` and the server's
-        checkpoint, from which a run goes on;  kill_after — after a row of at least this step the last process is
-        killed (it gets no chance to say anything);  timeout_s — the longest wait for a message; after four times as
-        long everything is killed.
+    Args: num_processes — the server included;  study — a dict, see :mod:`privrob.learn.stobatch.distributed`;  folder —
+        for ``study.json`` and the server's checkpoint, from which a run goes on;  kill_after — after a row of at least
+        this step the last process is killed (it gets no chance to say anything);  timeout_s — the longest wait for a
+        message; after four times as long everything is killed.
     """
     num_processes = checks.integer("num_processes", num_processes, low=1 if kill_after is None else 2)
     folder = Path(folder)

@@ -16,7 +16,9 @@ LOSSES = ("benign_loss", "adversarial_loss", "reconstruction_loss", "training_ra
 
 @dataclass(frozen=True)
 class Part:
-    """Records of a fixed batch: clean images, labels, and their stored noise ((1, …), (n, …) or None)."""
+    """Records of a fixed batch: clean ``images``, ``labels``, and their stored ``input_noise`` and ``hidden_noise``
+    ((1, …), (n, …) or None).
+    """
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -27,17 +29,17 @@ class Part:
         return len(self.labels)
 
     def split(self, count):
-        """So many portions, in order, as equal as can be."""
+        """``count`` portions, in order, as equal as can be."""
         ends = [len(self) * i // count for i in range(count + 1)]
         return [self.of(slice(a, b)) for a, b in itertools.pairwise(ends)]
 
     def of(self, rows):
-        """Some of the records."""
+        """The records at ``rows``."""
         noises = (n if n is None or len(n) == 1 else n[rows] for n in (self.input_noise, self.hidden_noise))
         return Part(self.images[rows], self.labels[rows], *noises)
 
     def portions(self, at_once):
-        """Portions of at most so many records (None: all), none with a single record: batch norm needs two."""
+        """Portions of at most ``at_once`` records (None: all), none with a single record: batch norm needs two."""
         count = 1 if at_once is None else -(-len(self) // at_once)
         return self.split(max(1, min(count, len(self) // 2)))
 
@@ -64,6 +66,7 @@ def craft(network, settings, part, *, radius, generator):
     Batch norm uses the statistics of the portion, as in training.
 
     Paper: stobatch, Algorithm 1 (lines 6–11), Equation 7, Equation 8; the label is the network's prediction.
+    Args: part — :class:`Part`;  radius — μ, l∞.
     Returns: a :class:`Part` with the true labels and no input noise.
     """
     perturbed, crafted = settings.adversarial_source == "perturbed", []

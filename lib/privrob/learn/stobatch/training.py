@@ -41,7 +41,8 @@ def train(settings, *tensors, num_classes, streams, progress=None, checkpoint=No
     """Train one model; yields one row at each evaluation.
 
     Paper: stobatch, Algorithm 1; Algorithm 4 with ``num_trainers``.
-    Args: as of :class:`Training`.
+    Args: ``tensors`` (images, labels, test images, test labels), ``distributed`` (numbers of trainers and workers) and
+        the rest as of :class:`Training`.
     Yields: dicts, see :meth:`Training.row`.
     """
     arguments = {"num_classes": num_classes, "streams": streams, "progress": progress, "checkpoint": checkpoint}
@@ -155,7 +156,7 @@ class Training:
         return 2 * trainer, 2 * trainer + 1
 
     def batch(self, number, worker=0):
-        """A fixed batch with its stored noise, or a worker's part of it."""
+        """The fixed batch ``number`` with its stored noise, or a worker's part of it."""
         whole = self._whole(number)
         return whole if self.num_workers == 1 else whole.split(self.num_workers)[worker]
 
@@ -166,7 +167,7 @@ class Training:
         return steps.Part(self.images[rows], self.labels[rows], *noises)
 
     def contribution(self, trainer, worker):
-        """What a worker sends: gradients of θ₁ and θ₂, batch norm's averages, losses; one vector."""
+        """What a worker of a ``trainer`` sends: gradients of θ₁ and θ₂, batch norm's averages, losses; one vector."""
         step = self.streams.child("steps", self.step, "trainer", trainer)
         radius = self.settings.radius_high
         if self.settings.random_radius:

@@ -10,6 +10,7 @@ import re
 
 LABELS = (
     "Paper",
+    "Source",
     "Printed",
     "Used",
     "Assumes",
