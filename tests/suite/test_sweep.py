@@ -229,7 +229,7 @@ def test_a_batch_that_fails_is_computed_one_by_one(tmp_path, capsys):
 
 def test_a_batch_holds_no_more_cells_than_allowed():
     cells = [Cell("toy_cells:square", {"index": i, "shape": 1}, 0, ("x",), {}, "0") for i in range(2 * sweep.BATCH + 1)]
-    assert sorted(map(len, sweep._groups(cells))) == [1, sweep.BATCH, sweep.BATCH]
+    assert sorted(map(len, sweep.groups(cells))) == [1, sweep.BATCH, sweep.BATCH]
 
 
 @pytest.mark.cluster

@@ -125,3 +125,18 @@ def hog(settings, *, streams):
     import numpy as np
 
     return [{"first": float(np.ones(2**46 if settings["index"] == 2 else 1)[0])}]
+
+
+def plan_cell(settings, *, streams):
+    """Says how many steps to train for, as a search for a plan does."""
+    return [{"steps": settings["epsilon"] * 10}]
+
+
+def train_cell(settings, *, streams):
+    """A training that counting must not begin."""
+    raise AssertionError("this was to be counted, not computed")
+
+
+def draw_in_place(settings, *, streams):
+    """A draw, and the process that drew it."""
+    return [{**draw(settings, streams=streams)[0], "pid": os.getpid()}]
