@@ -259,3 +259,20 @@ def test_the_kubernetes_recipe_is_yaml_whose_parts_find_each_other():
     for pod in pods:
         for volume in pod["spec"].get("volumes", []):
             assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in parts
+
+
+@pytest.mark.parametrize("name", planning.RECIPES)
+def test_workers_of_a_recipe_start_with_options_that_dask_has(name):
+    from distributed.cli import dask_scheduler, dask_worker
+
+    text = planning.recipe(name).replace("\\\n", " ").replace(",", " ")
+    for words, command in (("scheduler", dask_scheduler.main), ("worker", dask_worker.main)):
+        (line,) = re.findall(rf"m +dask +{words} +([^&\]\n]*)", text)
+        known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        assert set(re.findall(r"--[a-z-]+", line)) <= known
+
+
+def test_the_pages_show_both_recipes():
+    from privrob.suite.site_parts import pages
+
+    assert all(planning.recipe(name) in pages.cluster() for name in planning.RECIPES)

@@ -84,11 +84,11 @@ def start(notebook, namespace):
     parameters = guard.check(source, {n: namespace[n] for n in source.defaults})
     if job.parameters is not None and digest(parameters) != digest({**source.defaults, **job.parameters}):
         raise RuntimeError(f"{notebook}: the values in the notebook are not the ones asked for: {parameters}")
-    figures.use_style()
     if job.count:
         from privrob.suite.counting import Counting
 
         return Counting(job, source, parameters)
+    figures.use_style()
     return Run(job, source, parameters)
 
 
