@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from house import notebook
-from privrob.suite import cli, counting, files, planning
+from privrob.suite import cli, counting, files, planning, probing
 
 PLANS = """\
 plans = run.sweep([("toy_cells:plan_cell", {"epsilon": e}) for e in (1, 2)], label="plans")"""
@@ -185,6 +185,29 @@ def test_what_is_stored_and_up_to_date_can_be_left_out():
     counts = [counted_as([cell(8.0, seed=0)], [cell(5.0, stale=True)])]
     _, chains, _ = planning.estimate(counts, planning.costs.Measured([]), missing_only=True)
     assert chains["mid"][0][0] == [5.0]
+
+
+def test_trainings_without_a_relative_are_timed_on_a_few_steps_when_asked_for():
+    settings = {"training": {"num_steps": 1000, "batch_size": 3, "attack_steps": 1}, "model": "new"}
+    said = []
+    unknown = {"toy_cells:slow_steps": [("d/n", settings)], "toy_cells:train_cell": [("d/n", settings)]}
+    unknown["toy_cells:draw"] = [("d/n", {"scale": 2.0})]
+    (record,) = probing.probe(unknown, minutes=1, say=said.append)
+    known = planning.costs.Measured([record])
+    twice = {**settings, "training": {**settings["training"], "num_steps": 2000}}
+    found = known.estimate({"function": "toy_cells:slow_steps", "settings": twice, "identity": "new"})
+    assert found.how == "probe"
+    assert 0.9 * 40.0 < found.mid < 400.0  # 20 ms a step at least; how busy the machine is says the rest
+    assert (found.low, found.high) == (pytest.approx(found.mid / 2), pytest.approx(found.mid * 2))
+    assert "a step" in said[0]
+    assert "failed: AssertionError: this was to be counted, not computed" in said[1]
+    assert len(said) == 2, "what has no steps is no training"
+
+
+def test_a_probe_cuts_steps_and_evaluations_and_nothing_else():
+    settings = {"a": {"num_steps": 900, "attack_steps": 200, "attack_test_steps": [100, 500]}, "num_test": 50, "b": 7}
+    cut = probing.short(settings, 6)
+    assert cut == {"a": {"num_steps": 6, "attack_steps": 3, "attack_test_steps": [1]}, "num_test": 50, "b": 7}
 
 
 def test_pending_rows_can_be_carried_about_but_not_looked_into():

@@ -140,3 +140,9 @@ def train_cell(settings, *, streams):
 def draw_in_place(settings, *, streams):
     """A draw, and the process that drew it."""
     return [{**draw(settings, streams=streams)[0], "pid": os.getpid()}]
+
+
+def slow_steps(settings, *, streams):
+    """A training whose steps take 20 ms each, after half a second of getting ready."""
+    time.sleep(0.5 + 0.02 * settings["training"]["num_steps"])
+    return [{"value": 1.0}]

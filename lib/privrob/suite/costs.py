@@ -88,7 +88,10 @@ def _size(value):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a cell: ``low``, ``mid``, ``high``. how: "stored" (that very cell), "alike", "kin", or "unknown"."""
+    """Seconds of a cell: ``low``, ``mid``, ``high``.
+
+    how: "stored" (that very cell), "alike", "kin", "probe" (a few steps of a relative) or "unknown".
+    """
 
     how: str
     low: float = 0.0
@@ -104,6 +107,7 @@ class Measured:
 
     def __init__(self, records):
         self.exact, self._families, self._spread = {}, defaultdict(lambda: defaultdict(list)), {}
+        self._probed = set()  # kinds that were only probed
         for record in records:
             seconds = record.get("seconds")
             if record["identity"] in self.exact or not isinstance(seconds, (int, float)) or not seconds > 0:
@@ -111,6 +115,8 @@ class Measured:
             self.exact[record["identity"]] = seconds
             if (size := amount(record["settings"])[1]) > 0:
                 self._families[kind(record)][words(record)].append((record["identity"], size, seconds))
+                if record.get("probe"):
+                    self._probed.add(kind(record))
 
     def __len__(self):
         return len(self.exact)
@@ -125,7 +131,10 @@ class Measured:
         if not rates:
             return Estimate("unknown")
         mid = statistics.median(rates)
+        how = "probe" if kind(cell) in self._probed else how
         low, high = self.spread(cell["function"], far=far)
+        if how == "probe":
+            low, high = min(low, 0.5), max(high, 2.0)
         return Estimate(how, size * min(*rates, mid * low), size * mid, size * max(*rates, mid * high))
 
     def _rates(self, kin, alike, size, *, but=None, far=False):
@@ -177,6 +186,13 @@ def words(cell):
     """The settings that are text or switches, labels left out, as one text."""
     have = flat(cell["settings"])
     return repr(sorted((n, v) for n, v in have.items() if isinstance(v, (str, bool)) and n not in LABELS))
+
+
+def name_of(settings):
+    """The settings that say what kind of cell it is, in words."""
+    have = flat(settings)
+    named = [f"{n} {have[n]}" for n in KIND if n in have and n != "device"]
+    return ", ".join(named) or "no settings of its kind"
 
 
 def _percentile(ordered, share):

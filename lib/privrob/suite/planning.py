@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from privrob.suite import costs, counting, record
+from privrob.suite import costs, counting, probing, record
 from privrob.suite import run as driver
 from privrob.suite.files import dump_json, load_json, read_text, rows_to_csv, write_text
 from privrob.suite.sources import repository
@@ -24,6 +24,7 @@ measured (results/, and --measured), and simulates workers. Lists what it cannot
 
   ./run_all.sh plan --preset paper --workers 1,8,64 --csv plan.csv
   ./run_all.sh plan 'ptr/*' --speed-up 20     workers that train 20 times as fast as the measured core: your factor
+  ./run_all.sh plan --measure 5               times a few steps of what was never measured, 5 minutes a kind at most
   ./run_all.sh plan --recipe slurm            a batch file for a cluster (or: kubernetes)"""
 RECIPES = {"slurm": "slurm.sh", "kubernetes": "kubernetes.yaml"}
 ARGUMENTS = {
@@ -41,6 +42,11 @@ ARGUMENTS = {
     "--start-up": {"type": float, "default": 15.0, "metavar": "SECONDS", "help": "of each worker (15)"},
     "--missing": {"action": "store_true", "help": "leave out cells whose rows are stored and up to date"},
     "--measured": {"action": "append", "default": [], "metavar": "DIR", "help": "another results folder with times"},
+    "--measure": {
+        "type": float,
+        "metavar": "MINUTES",
+        "help": "time a few steps of trainings without a measured relative, here, at most so long for each kind",
+    },
     "--csv": {"type": Path, "metavar": "FILE", "help": "write the tables: FILE, and its name with .workers.csv"},
     "--time-limit": {"type": float, "default": 30.0, "metavar": "MINUTES", "help": "for counting one notebook (30)"},
     "--jobs": {"type": int, "default": 1, "metavar": "N", "help": "notebooks counted at once (1)"},
@@ -190,7 +196,7 @@ def _result(folder, name, preset):
 
 
 def measured(folders):
-    """The cells that were measured: all records below the folders' ``.cells``."""
+    """Records of the cells that were measured: all below the folders' ``.cells``."""
     records = []
     for path in sorted(p for f in folders for p in Path(f).glob(".cells/*/*.json")):
         try:
@@ -198,7 +204,7 @@ def measured(folders):
             records.append({k: found[k] for k in ("function", "settings", "seconds", "identity")})
         except (OSError, ValueError, KeyError, TypeError):  # a half-written or foreign file says nothing
             continue
-    return costs.Measured(records)
+    return records
 
 
 def estimate(counts, known, *, speed_up=1.0, missing_only=False):
@@ -241,7 +247,7 @@ def _faster(guess, cell, speed_up):
 
 def _row(name, label, function, guesses, tasks, longest):
     row = {"notebook": name, "sweep": label, "function": function, "cells": len(guesses), "tasks": tasks}
-    row |= {how: sum(g.how == how for g in guesses) for how in ("stored", "alike", "kin", "unknown")}
+    row |= {how: sum(g.how == how for g in guesses) for how in ("stored", "alike", "kin", "probe", "unknown")}
     row |= {f"{b}_seconds": math.fsum(getattr(g, b) for g in guesses) for b in BOUNDS}
     return row | {"longest_task_seconds": longest}
 
@@ -273,6 +279,8 @@ def options(a):
     for place in a.measured:
         if not Path(place).is_dir():
             raise ValueError(f"--measured must be a results folder, {place} is not there")
+    if a.measure is not None and not 0 < a.measure < math.inf:
+        raise ValueError(f"--measure must be above 0 minutes, got {a.measure:g}")
     numbers_of_workers(a.workers)
     return Options(a.time_limit, a.jobs, a.fresh, (repository() / "results", *map(Path, a.measured)))
 
@@ -281,8 +289,13 @@ def main(plans, options, a, *, say=print):
     """Count, estimate, simulate, and say it; the exit status is 0 also where something could not be counted."""
     say(f"counting {len(plans)} notebook(s), preset {a.preset}; nothing is trained")
     counts = count_all(plans, options, say=say)
-    known = measured([*options.measured, folder()])
-    rows, chains, unknown = estimate(counts, known, speed_up=a.speed_up, missing_only=a.missing)
+    records = measured([*options.measured, folder()])
+    known = costs.Measured(records)
+    more = {"speed_up": a.speed_up, "missing_only": a.missing}
+    rows, chains, unknown = estimate(counts, known, **more)
+    if a.measure and unknown:
+        known = costs.Measured([*records, *probing.probe(unknown, minutes=a.measure, say=say)])
+        rows, chains, unknown = estimate(counts, known, **more)
     table = schedules(chains, numbers_of_workers(a.workers), start_up=a.start_up)
     say("\n" + "\n".join(report(counts, rows, table, unknown, known, speed_up=a.speed_up, start_up=a.start_up)))
     if a.csv:
@@ -298,11 +311,12 @@ def report(counts, rows, table, unknown, known, *, speed_up, start_up):
     width = max((len(f"{r['notebook']}, {r['sweep']}") for r in rows), default=10)
     cells, lost = (sum(r[n] for r in rows if r["function"]) for n in ("cells", "unknown"))
     yield f"Times from {len(known)} measured cells. {cells} cells counted, {lost} without an estimate."
-    head = "cells  tasks  measured  alike   kin  unknown        time on one worker  longest task"
+    head = "cells  tasks  measured  alike   kin  probe  unknown        time on one worker  longest task"
     yield f"\n{'sweep'.ljust(width)}  {head}"
     for r in rows:
         span = f"{_time(r['mid_seconds'])} ({_time(r['low_seconds'])} to {_time(r['high_seconds'])})"
-        numbers = f"{r['cells']:5}  {r['tasks']:5}  {r['stored']:8}  {r['alike']:5} {r['kin']:5}  {r['unknown']:7}"
+        numbers = f"{r['cells']:5}  {r['tasks']:5}  {r['stored']:8}  {r['alike']:5} {r['kin']:5}"
+        numbers += f"  {r['probe']:5}  {r['unknown']:7}"
         what = f"{r['notebook']}, {r['sweep']}".ljust(width)
         yield f"{what}  {numbers}  {span:>24}  {_time(r['longest_task_seconds']):>12}"
     yield "\nworkers    done in        (range)          work   efficiency"
@@ -319,7 +333,7 @@ def report(counts, rows, table, unknown, known, *, speed_up, start_up):
         yield "\nNot in these times, which are therefore lower bounds:"
         for function, found in unknown.items():
             names = ", ".join(dict.fromkeys(name for name, _ in found))
-            kinds = dict.fromkeys(_kind(s) for _, s in found)
+            kinds = dict.fromkeys(costs.name_of(s) for _, s in found)
             shown = "; ".join(list(kinds)[:4]) + (f"; and {len(kinds) - 4} more" if len(kinds) > 4 else "")
             yield f"  {len(found)} cells of {function} ({names}), without a measured relative: {shown}"
         yield from (f"  {c.name}: {note}" for c in counts if not c.whole for note in c.notes or ["not counted"])
@@ -337,14 +351,9 @@ def report(counts, rows, table, unknown, known, *, speed_up, start_up):
         "  at its lower (upper) end at once. Tasks are cells computed together. The longest is begun first, a sweep\n"
         "  waits for the one before it in its notebook, all notebooks run at once (--jobs), a worker starts up in "
         f"{start_up:g} s.\n"
+        "  probe: a few steps of such a training were timed here (--measure), without evaluations in between.\n"
         "  What a notebook computes beside its sweeps is left out."
     )
-
-
-def _kind(settings):
-    have = costs.flat(settings)
-    named = [f"{n} {have[n]}" for n in costs.KIND if n in have and n != "device"]
-    return ", ".join(named) or "no settings of its kind"
 
 
 def _time(seconds):
