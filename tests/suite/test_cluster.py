@@ -155,6 +155,11 @@ def test_of_two_workers_joined_over_tcp_one_is_lost_for_good_and_nothing_else(ma
     assert (house.results / ONE / "smoke" / "rows.csv").read_bytes() == calm
 
 
+def test_a_cell_may_start_processes_on_a_worker_of_a_cluster(cluster, tmp_path):
+    cells = sweep.make_cells([("toy_cells:starts_a_process", {"index": 0})], seed=0)
+    assert sweep.run(cells, Store(tmp_path), engine=cluster.address).rows()[0]["status"] == 0
+
+
 def test_an_option_for_gpus_is_for_the_workers_to_check(cluster):
     """The driver of a cluster may have none; where the notebook runs, a device that is not there is refused."""
     status, out = cluster.run(ONE, *SMOKE, "--engine", cluster.address, "--device", "tpu")

@@ -305,3 +305,8 @@ def test_what_a_long_cell_leaves_behind_is_freed_before_the_next(store, monkeypa
     monkeypatch.setattr(sweep, "LONG", 0.0)
     run([("toy_cells:cycle", {"index": i, "scale": 1.0}) for i in range(3)], store)
     assert [ref() for ref in toy_cells.LEFT] == [None] * 3
+
+
+def test_a_cell_may_start_processes_on_a_worker(tmp_path):
+    cells = sweep.make_cells([("toy_cells:starts_a_process", {"index": i}) for i in range(2)], seed=0)
+    assert [row["status"] for row in sweep.run(cells, Store(tmp_path), num_workers=2).rows()] == [0, 0]

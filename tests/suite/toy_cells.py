@@ -146,3 +146,13 @@ def slow_steps(settings, *, streams):
     """A training whose steps take 20 ms each, after half a second of getting ready."""
     time.sleep(0.5 + 0.02 * settings["training"]["num_steps"])
     return [{"value": 1.0}]
+
+
+def starts_a_process(settings, *, streams):
+    """Has a process of its own, as a cell of several trainers has."""
+    import multiprocessing
+
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    process.join()
+    return [{"status": process.exitcode}]

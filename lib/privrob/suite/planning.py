@@ -289,12 +289,16 @@ def main(plans, options, a, *, say=print):
     """Count, estimate, simulate, and say it; the exit status is 0 also where something could not be counted."""
     say(f"counting {len(plans)} notebook(s), preset {a.preset}; nothing is trained")
     counts = count_all(plans, options, say=say)
+    probes = folder() / COUNTS / "probes.json"
     records = measured([*options.measured, folder()])
+    records += load_json(read_text(probes)) if probes.is_file() and not options.fresh else []
     known = costs.Measured(records)
     more = {"speed_up": a.speed_up, "missing_only": a.missing}
     rows, chains, unknown = estimate(counts, known, **more)
     if a.measure and unknown:
-        known = costs.Measured([*records, *probing.probe(unknown, minutes=a.measure, say=say)])
+        records += probing.probe(unknown, minutes=a.measure, say=say)
+        write_text(probes, dump_json([r for r in records if r.get("probe")]))
+        known = costs.Measured(records)
         rows, chains, unknown = estimate(counts, known, **more)
     table = schedules(chains, numbers_of_workers(a.workers), start_up=a.start_up)
     say("\n" + "\n".join(report(counts, rows, table, unknown, known, speed_up=a.speed_up, start_up=a.start_up)))

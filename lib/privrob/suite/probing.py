@@ -49,7 +49,8 @@ def probe(unknown, *, minutes, say=print):
     records = []
     for cell in kinds.values():
         record, words = _time(cell, minutes)
-        say(f"  timed here: {cell['function']} {costs.name_of(cell['settings'])}: {words}")
+        sizes = " × ".join(costs.amount(cell["settings"])[0])
+        say(f"  timed here: {cell['function']} ({costs.name_of(cell['settings'])}; {sizes}): {words}")
         records += [record] if record else []
     return records
 

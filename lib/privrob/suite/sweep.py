@@ -313,6 +313,7 @@ def compute_group(group, scratch=None, *, check_code=True):
             "meanwhile (start again), or the worker has another checkout (update it)"
         )
         return [{"error": f"RuntimeError: {text}"}] * len(group)
+    engines.let_start_processes()
     function = resolve(group[0].function)
     streams = [Streams(c.seed, *c.streams) for c in group]
     with one_thread():

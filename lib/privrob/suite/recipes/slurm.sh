@@ -14,6 +14,7 @@
 #SBATCH --gpus-per-task=1          # <- leave it (and --gpu-bind) out for cores alone, and set DEVICE=cpu
 #SBATCH --mem-per-cpu=4G
 #SBATCH --time=24:00:00            # <- see ./run_all.sh plan
+#SBATCH --no-kill                  # a lost node does not end the job
 #SBATCH --output=privrob.%j.log
 set -euo pipefail
 
@@ -22,7 +23,6 @@ DEVICE="${DEVICE:-cuda}"
 export PRIVROB_DATA="${PRIVROB_DATA:-$CHECKOUT/../privrob-data}"  # <- data sets, on the shared file system
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONPATH="$CHECKOUT/lib" PRIVROB_ROOT="$CHECKOUT"
-export DASK_DISTRIBUTED__WORKER__DAEMON=False     # a worker may start processes: notebooks, and their kernels
 cd "$CHECKOUT"
 PATH="$CHECKOUT/.venv/bin:$PATH"                  # <- made by run_all.sh on a login node; or: conda activate privrob
 
@@ -31,7 +31,7 @@ port=$((20000 + SLURM_JOB_ID % 20000))
 python -m dask scheduler --host "$host" --port "$port" --no-dashboard &
 scheduler=$!
 # One thread a worker: a cell has its GPU, and its BLAS, for itself. Workers wait for the scheduler, and join it by TCP.
-srun --cpus-per-task "$SLURM_CPUS_PER_TASK" --gpu-bind=single:1 \
+srun --kill-on-bad-exit=0 --cpus-per-task "$SLURM_CPUS_PER_TASK" --gpu-bind=single:1 \
   python -m dask worker "tcp://$host:$port" --nthreads 1 --no-dashboard \
   --local-directory "${TMPDIR:-/tmp}" --death-timeout 300 &
 workers=$!
