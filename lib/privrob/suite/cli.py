@@ -296,6 +296,7 @@ def status(argv):
 def plan(argv):
     """What a preset costs on a cluster, and recipes for one."""
     from privrob.suite import catalogue, files, planning
+    from privrob.suite import run as driver
 
     parser = _parser("plan", planning.HELP)
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or quoted globs; none means all")
@@ -308,6 +309,7 @@ def plan(argv):
     options, out = planning.options(a), planning.folder()
     files.check_writable(out)
     with files.lock(out, purpose="./run_all.sh plan"):
+        driver.mend(out)
         plans, notices = catalogue.plans(a.notebooks, preset=a.preset, out=out, overrides=a.overrides)
         for line in notices:
             print(f"note: {line}")
