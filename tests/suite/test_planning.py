@@ -124,7 +124,7 @@ def test_a_notebook_that_cannot_be_counted_does_not_stop_the_others(make_house, 
     table = tmp_path / "plan.csv"
     status, out = house.run("plan", "--workers", "1,3", "--start-up", 0, "--csv", table)
     assert status == 0, out
-    assert "? dplearn/sec1_toy  0 cells in 0 sweeps" in out
+    assert "? dplearn/sec1_toy  0 cells in 1 sweeps" in out
     assert "+ dplearn/sec2_toy  4 cells in 1 sweeps" in out
     assert "code cell 3: OSError: no data here" in out
     assert "4 cells of toy_cells:draw (dplearn/sec2_toy), without a measured relative" in out

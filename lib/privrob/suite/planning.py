@@ -135,6 +135,9 @@ def _count(plan, options, stop):
     lost = [site for site in total if (site[0], site[1]) not in reached]
     notes = [words for site in lost if (words := _why(site, status))]
     notes += [f"code cell {e['cell']}: counted up to {e['error']}" for e in status.get("errors", []) if _cut(e, total)]
+    first = next(iter(status.get("errors", [])), None)
+    if first and not _waits(first) and not any(first["error"] in note for note in notes):
+        notes.append(f"code cell {first['cell']}: {first['error']}; what it was for may be missing")
     found = Count(plan.name, sweeps, list(dict.fromkeys(notes)), status["ok"] and not notes)
     if status["ok"]:
         write_text(kept, dump_json({"inputs": inputs, "sweeps": sweeps, "notes": found.notes, "whole": found.whole}))
