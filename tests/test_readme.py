@@ -41,8 +41,14 @@ def test_each_command_of_the_readme_is_accepted(words, capsys):
         assert accountant.main(words) == 0
         assert "add_remove" in capsys.readouterr().out
         return
+    if "dask" in (program, *words[:1]):
+        assert dask_knows(words[1:] if program == "PYTHONPATH=lib" else words)
+        return
     assert program == "./run_all.sh"
-    if words and words[0] in ("site", "test", "lab", "bench", "clean", "export"):
+    if words[:2] == ["plan", "--recipe"]:
+        assert cli.main(words) == 0
+        return
+    if words and words[0] in ("site", "test", "lab", "bench", "clean", "export", "plan"):
         if words[0] == "lab":  # hands everything on to JupyterLab
             return
         with pytest.raises(SystemExit) as ended:
@@ -51,6 +57,14 @@ def test_each_command_of_the_readme_is_accepted(words, capsys):
     else:
         assert cli.main([*words, "--dry-run"] if "--list" not in words else words) == 0
         assert re.search("(dplearn|fdp|prime|ptr|stobatch)/sec", capsys.readouterr().out)
+
+
+def dask_knows(words):
+    """Whether dask's own parser takes a command (it starts nothing)."""
+    from distributed.cli import dask_scheduler, dask_worker
+
+    command = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}[words[0]]
+    return command.make_context(words[0], words[1:]) is not None
 
 
 def test_the_python_of_the_readme_runs(capsys):

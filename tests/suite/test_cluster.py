@@ -1,5 +1,6 @@
 """Notebooks and cells on dask: a cluster made on the spot, one that is joined, a lost worker, a wrong address."""
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -23,10 +24,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def cluster(make_house):
-    """A house with a scheduler and two workers of its own, as somebody would start them by hand."""
-    house = make_house("joined")
+@contextlib.contextmanager
+def joined(house):
+    """A scheduler and two workers that join it over TCP, each started as somebody would by hand."""
     port = free_port()
     house.address = f"dask://127.0.0.1:{port}"
     here = {
@@ -40,11 +40,21 @@ def cluster(make_house):
     worker = [*dask, "worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-dashboard"]
     house.parts = [subprocess.Popen(scheduler, **here)]
     house.parts += [subprocess.Popen([*worker, "--name", name], **here) for name in ("one", "two")]
-    yield house
-    for part in reversed(house.parts):
-        for process in [*psutil.Process(part.pid).children(recursive=True), part]:
-            process.kill()
-        part.wait()
+    try:
+        yield house
+    finally:
+        for part in reversed(house.parts):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for process in [*psutil.Process(part.pid).children(recursive=True), part]:
+                    process.kill()
+            part.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(make_house):
+    """A house with a cluster of its own."""
+    with joined(make_house("joined")) as house:
+        yield house
 
 
 def same_rows(house, other):
@@ -110,6 +120,50 @@ def test_a_worker_of_a_cluster_killed_in_mid_sweep_loses_nothing(cluster, tmp_pa
     expected = sweep.run(sweep.make_cells(calm, seed=0), Store(tmp_path / "local"), num_workers=1)
     assert (outcome.computed, len(outcome.rows())) == (16, 16)
     assert outcome.rows()[:2] == expected.rows()
+
+
+@pytest.mark.fault("worker lost")
+@pytest.mark.parametrize("with_notebook", [True, False], ids=["with the notebook", "with a cell"])
+def test_of_two_workers_joined_over_tcp_one_is_lost_for_good_and_nothing_else(make_house, tmp_path, with_notebook):
+    """The worker and the nanny that would start it anew are killed, as when their machine is gone."""
+    house = make_house("lost", names=(ONE,))
+    house.presets({"smoke": {"_minutes": 5, ONE: {"num_cells": 24, "sleep": 0.3}}, "laptop": None, "paper": None})
+
+    def stored():
+        return len(list(house.results.glob(".cells/*/*.json")))
+
+    def holds_the_notebook(part):
+        below = psutil.Process(part.pid).children(recursive=True)
+        return any("privrob.suite.execute" in " ".join(p.cmdline()) for p in below)
+
+    with joined(house):
+        driver = house.start(ONE, *SMOKE, "--engine", house.address)
+        house.wait_for(lambda: stored() > 3, 240)
+        (part,) = (p for p in house.parts[1:] if holds_the_notebook(p) == with_notebook)
+        workers = psutil.Process(part.pid).children()
+        for process in (part, *workers):
+            kill(process.pid)
+        assert stored() < 24, "killed in the middle"
+        out, _ = driver.communicate(timeout=300)
+        assert driver.returncode == 0, out
+        assert "1 of 1 notebooks done." in out
+        assert stored() == 24
+        assert [p.poll() is None for p in house.parts if p is not part] == [True, True]
+    status, out = house.run(ONE, *SMOKE, "--fresh", "--out", tmp_path / "calm")
+    assert status == 0, out
+    calm = (tmp_path / "calm" / ONE / "smoke" / "rows.csv").read_bytes()
+    assert (house.results / ONE / "smoke" / "rows.csv").read_bytes() == calm
+
+
+def test_a_cell_may_start_processes_on_a_worker_of_a_cluster(cluster, tmp_path):
+    cells = sweep.make_cells([("toy_cells:starts_a_process", {"index": 0})], seed=0)
+    assert sweep.run(cells, Store(tmp_path), engine=cluster.address).rows()[0]["status"] == 0
+
+
+def test_an_option_for_gpus_is_for_the_workers_to_check(cluster):
+    """The driver of a cluster may have none; where the notebook runs, a device that is not there is refused."""
+    status, out = cluster.run(ONE, *SMOKE, "--engine", cluster.address, "--device", "tpu")
+    assert (status, "--device must be auto, cpu, cuda or cuda:N, got 'tpu'" in out) == (2, True)
 
 
 def test_an_address_where_no_scheduler_answers_is_refused_quickly(local):

@@ -229,7 +229,7 @@ def test_a_batch_that_fails_is_computed_one_by_one(tmp_path, capsys):
 
 def test_a_batch_holds_no_more_cells_than_allowed():
     cells = [Cell("toy_cells:square", {"index": i, "shape": 1}, 0, ("x",), {}, "0") for i in range(2 * sweep.BATCH + 1)]
-    assert sorted(map(len, sweep._groups(cells))) == [1, sweep.BATCH, sweep.BATCH]
+    assert sorted(map(len, sweep.groups(cells))) == [1, sweep.BATCH, sweep.BATCH]
 
 
 @pytest.mark.cluster
@@ -305,3 +305,8 @@ def test_what_a_long_cell_leaves_behind_is_freed_before_the_next(store, monkeypa
     monkeypatch.setattr(sweep, "LONG", 0.0)
     run([("toy_cells:cycle", {"index": i, "scale": 1.0}) for i in range(3)], store)
     assert [ref() for ref in toy_cells.LEFT] == [None] * 3
+
+
+def test_a_cell_may_start_processes_on_a_worker(tmp_path):
+    cells = sweep.make_cells([("toy_cells:starts_a_process", {"index": i}) for i in range(2)], seed=0)
+    assert [row["status"] for row in sweep.run(cells, Store(tmp_path), num_workers=2).rows()] == [0, 0]

@@ -125,3 +125,34 @@ def hog(settings, *, streams):
     import numpy as np
 
     return [{"first": float(np.ones(2**46 if settings["index"] == 2 else 1)[0])}]
+
+
+def plan_cell(settings, *, streams):
+    """Says how many steps to train for, as a search for a plan does."""
+    return [{"steps": settings["epsilon"] * 10}]
+
+
+def train_cell(settings, *, streams):
+    """A training that counting must not begin."""
+    raise AssertionError("this was to be counted, not computed")
+
+
+def draw_in_place(settings, *, streams):
+    """A draw, and the process that drew it."""
+    return [{**draw(settings, streams=streams)[0], "pid": os.getpid()}]
+
+
+def slow_steps(settings, *, streams):
+    """A training whose steps take 20 ms each, after half a second of getting ready."""
+    time.sleep(0.5 + 0.02 * settings["training"]["num_steps"])
+    return [{"value": 1.0}]
+
+
+def starts_a_process(settings, *, streams):
+    """Has a process of its own, as a cell of several trainers has."""
+    import multiprocessing
+
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    process.join()
+    return [{"status": process.exitcode}]

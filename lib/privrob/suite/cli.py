@@ -25,7 +25,7 @@ Runs notebooks of the suite headlessly and leaves executed notebooks, figures, r
   ./run_all.sh --study my_study.yaml            a study that is kept in a file (every study leaves one: study.yaml)
   ./run_all.sh --list                           notebooks and how long they took; with names also their parameters
 
-Other verbs (each has --help): status, test, lab, site, export, bench, diff, clean.
+Other verbs (each has --help): plan, status, test, lab, site, export, bench, diff, clean.
 The accountant has verbs of its own in the environment: privrob epsilon --help, privrob calibrate --help."""
 
 PRESET_HELP = """\
@@ -45,7 +45,7 @@ def main(argv=None):
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace", line_buffering=True)
     verbs = {"status": status, "test": test, "lab": lab, "site": site, "export": export, "bench": bench}
-    verbs |= {"diff": diff, "clean": clean}
+    verbs |= {"diff": diff, "clean": clean, "plan": plan}
     end = argv.index("--") if "--" in argv else len(argv)
     argv = [a for a in argv[:end] if a != "--no-env"] + argv[end:]  # run_all.sh has read it, wherever it stood
     try:
@@ -180,7 +180,9 @@ def _run(study, parts, a, out):
     if a.time_limit is not None and not a.time_limit > 0:
         raise Refused(f"--time-limit must be above 0 minutes, got {a.time_limit:g}")
     engine.check_spec(a.engine)
-    if a.device != "auto" or any(p.needs_gpu for p in plans):
+    session.check_device(a.device)
+    elsewhere = a.engine.startswith("dask://")  # its workers run the notebooks, and look for a GPU there
+    if not elsewhere and (a.device != "auto" or any(p.needs_gpu for p in plans)):
         device = session.choose_device(a.device)
         waiting = [p.name for p in plans if p.needs_gpu]
         if waiting and device == "cpu" and a.device != "cpu":
@@ -289,6 +291,29 @@ def status(argv):
     for values, name, state, why in states:
         print(f"{state:<9} {name}  {''.join(f'{n} = {v}: ' for n, v in values.items())}{why}")
     return 0 if all(state == "done" for _, _, state, _ in states) else 1
+
+
+def plan(argv):
+    """What a preset costs on a cluster, and recipes for one."""
+    from privrob.suite import catalogue, files, planning
+    from privrob.suite import run as driver
+
+    parser = _parser("plan", planning.HELP)
+    parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or quoted globs; none means all")
+    for name, settings in planning.ARGUMENTS.items():
+        parser.add_argument(name, **settings)
+    a = parser.parse_args(argv)
+    if a.recipe:
+        print(planning.recipe(a.recipe), end="")
+        return 0
+    options, out = planning.options(a), planning.folder()
+    files.check_writable(out)
+    with files.lock(out, purpose="./run_all.sh plan"):
+        driver.mend(out)
+        plans, notices = catalogue.plans(a.notebooks, preset=a.preset, out=out, overrides=a.overrides)
+        for line in notices:
+            print(f"note: {line}")
+        return planning.main(plans, options, a)
 
 
 def test(argv):

@@ -38,6 +38,11 @@ def workers():
     return max(1, int(os.environ.get("PRIVROB_WORKERS") or cores()))
 
 
+def let_start_processes():
+    """Let a cell on this worker start processes, as some do: dask and we mark workers as daemons, which may not."""
+    multiprocessing.current_process()._config["daemon"] = False
+
+
 def check_spec(spec):
     """``local``, ``dask`` or ``dask://host:port``; anything else is refused before any work."""
     text = str(spec)

@@ -23,7 +23,7 @@ def main(path):
     """Execute the job's notebook, then write ``status.json``: how it ended, in words."""
     job = load_json(read_text(path))
     folder = Path(path).parent
-    threading.Thread(target=_end_with_driver, daemon=True).start()
+    threading.Thread(target=end_with_driver, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: _end_children_and_exit(143))
     status = {"ok": False, "error": ""}
     try:
@@ -96,7 +96,8 @@ def _end_children_and_exit(code):
     os._exit(code)
 
 
-def _end_with_driver():
+def end_with_driver():
+    """Wait until the driver is gone (it holds our standard input open), then end all that we started, and us."""
     with contextlib.suppress(OSError):
         while os.read(0, 1):
             pass

@@ -37,6 +37,8 @@ def clean(out, *, yes, studies=False):
         targets = [(out / name, why) for name, why in WHAT.items() if name != "site" or (out / name / BUILT).is_file()]
         smoke = [folder for (_, preset), folder in record.find(out).items() if preset == "smoke"]
         found = [(p, why) for p, why in targets if p.exists()] + [(p, "results of the smoke preset") for p in smoke]
+        if out == repository() / "results" and (plans := repository() / "studies" / ".plan").is_dir():
+            found.append((plans, "what ./run_all.sh plan counted"))
         total = sum(_remove(path, why, out, yes) for path, why in found)
         mine = sorted((repository() / "studies").glob("[!.]*")) if out == repository() / "results" else []
         for study in mine if studies else ():

@@ -137,7 +137,7 @@ def run_child(folder, stop=None):
     deadline = time.monotonic() + job["seconds"]
     with open(folder / "log.txt", "wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "privrob.suite.execute", str(folder / "job.json")],
+            [sys.executable, "-m", job.get("module", "privrob.suite.execute"), str(folder / "job.json")],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -49,6 +49,7 @@ class Job:
     fresh: bool = False
     token: str = ""
     inputs: str = "0" * 64
+    count: str = ""  # a file to write cells into, instead of computing them (suite.counting)
 
     @classmethod
     def current(cls, notebook):
@@ -83,6 +84,10 @@ def start(notebook, namespace):
     parameters = guard.check(source, {n: namespace[n] for n in source.defaults})
     if job.parameters is not None and digest(parameters) != digest({**source.defaults, **job.parameters}):
         raise RuntimeError(f"{notebook}: the values in the notebook are not the ones asked for: {parameters}")
+    if job.count:
+        from privrob.suite.counting import Counting
+
+        return Counting(job, source, parameters)
     figures.use_style()
     return Run(job, source, parameters)
 
@@ -307,11 +312,17 @@ class Run:
         }
 
 
-def choose_device(wanted):
-    """The device to compute on, checked: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+def check_device(wanted):
+    """(kind, index or "") of ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; anything else is refused."""
     kind, _, index = str(wanted).partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
         raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, got {wanted!r}")
+    return kind, index
+
+
+def choose_device(wanted):
+    """The device to compute on, checked: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    kind, index = check_device(wanted)
     if kind == "cpu":
         return "cpu"
     import torch

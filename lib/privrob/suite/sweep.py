@@ -238,7 +238,7 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
             progress(outcome.reused + computed, len(cells), outcome.reused, left)
 
     tick(0)
-    with closing(_compute(_groups(missing), store, engine, num_workers or engines.workers())) as results:
+    with closing(_compute(groups(missing), store, engine, num_workers or engines.workers())) as results:
         for cell, result in results:
             if "error" in result:
                 errors.append((cell, result["error"]))
@@ -267,32 +267,32 @@ def _explain(errors, total):
     return "\n".join([*lines, "", "First failure in full:", errors[0][1]])
 
 
-def _groups(cells):
+def groups(cells):
     """Cells in lists that are computed together: by ``batch_key``, otherwise one by one."""
-    groups, keyed = [], {}
+    found, keyed = [], {}
     for cell in cells:
         function = resolve(cell.function)
         key = function.batch_key(cell.settings) if hasattr(function, "batch") else None
         if key is None:
-            groups.append([cell])
+            found.append([cell])
         else:
             keyed.setdefault((cell.function, digest(key)), []).append(cell)
     for same in keyed.values():
-        groups += [same[i : i + BATCH] for i in range(0, len(same), BATCH)]
-    return groups
+        found += [same[i : i + BATCH] for i in range(0, len(same), BATCH)]
+    return found
 
 
-def _compute(groups, store, engine, num_workers):
+def _compute(work, store, engine, num_workers):
     """Yield (cell, result) as they are done. One local worker means this process: the same rows, no second start-up."""
-    if not groups:
+    if not work:
         return
-    places = [[str(store.scratch(cell).resolve()) for cell in group] for group in groups]
-    if engine == "local" and min(num_workers, len(groups)) == 1:
-        for group, scratch in zip(groups, places, strict=True):
+    places = [[str(store.scratch(cell).resolve()) for cell in group] for group in work]
+    if engine == "local" and min(num_workers, len(work)) == 1:
+        for group, scratch in zip(work, places, strict=True):
             yield from zip(group, compute_group(group, scratch, check_code=False), strict=True)
         return
-    with engines.open_executor(engine, min(num_workers, len(groups))) as executor:
-        waiting = {executor.submit(compute_group, g, scratch): g for g, scratch in zip(groups, places, strict=True)}
+    with engines.open_executor(engine, min(num_workers, len(work))) as executor:
+        waiting = {executor.submit(compute_group, g, scratch): g for g, scratch in zip(work, places, strict=True)}
         for future in as_completed(waiting):
             group = waiting.pop(future)
             try:
@@ -313,6 +313,7 @@ def compute_group(group, scratch=None, *, check_code=True):
             "meanwhile (start again), or the worker has another checkout (update it)"
         )
         return [{"error": f"RuntimeError: {text}"}] * len(group)
+    engines.let_start_processes()
     function = resolve(group[0].function)
     streams = [Streams(c.seed, *c.streams) for c in group]
     with one_thread():

@@ -6,7 +6,7 @@ import html
 import re
 import struct
 
-from privrob.suite import claims, files, index, tables
+from privrob.suite import claims, files, index, planning, tables
 from privrob.suite.site_parts import differences, gather, items
 
 RERUN = {
@@ -19,7 +19,7 @@ PREFERRED = ("noise_multiplier", "epsilon", "num_steps", "num_epochs", "epochs",
 
 def every(shown, *, api=True):
     """{file name: text} of the pages, MyST throughout."""
-    found = {"index.md": front(shown, api=api), "claims.md": items.page(shown, tests=api)}
+    found = {"index.md": front(shown, api=api), "claims.md": items.page(shown, tests=api), "cluster.md": cluster()}
     found |= {"figures.md": figures_page(shown), **differences.every(shown)}
     if (speed := shown.results / index.BENCHMARKS).is_file():
         found["benchmarks.md"] = files.read_text(speed)
@@ -56,6 +56,7 @@ def front(shown, *, api):
     table = re.sub(r"\(([^()\s]+)/(?:paper|laptop)/notebook\.ipynb\)", r"(\1.ipynb)", table)
     documents = [f"{_short(title, key)} <{key}/index>" for key, title in shown.documents.items()]
     across = [*differences.entries(), "All items <claims>", "All figures <figures>"]
+    across += ["On a cluster <cluster>"]
     across += ["Benchmarks <benchmarks>"] if (shown.results / index.BENCHMARKS).is_file() else []
     parts = [
         "# privrob",
@@ -74,12 +75,32 @@ def front(shown, *, api):
         "[All figures](figures.md)",
         "## Run it again",
         _rerun(shown),
+        "With many GPUs or cores: [on a cluster](cluster.md).",
         "## How a verdict is reached",
         gather.raw(_legend()),
         toctree(documents, caption="Documents"),
         toctree(across, caption="Across documents"),
     ]
     return "\n\n".join([*parts, toctree(["Reference <api/index>"], caption="Library")] if api else parts) + "\n"
+
+
+def cluster():
+    """How workers join, what it costs, and the recipes in full."""
+    parts = [
+        "# On a cluster",
+        "Cells, and notebooks, go to the workers of a dask scheduler with `--engine dask://HOST:PORT`. Driver and "
+        "workers see the checkout, the environment, the results and `PRIVROB_DATA` under the same paths of a shared "
+        "file system. Rows come back over the network, and are stored as each cell is done: a lost worker costs the "
+        "cells that it was computing, and the same command goes on after a stop. Results do not depend on the engine.",
+        "```bash\ndask scheduler --port 8786\nPYTHONPATH=lib dask worker tcp://HOST:8786 --nthreads 1\n"
+        "./run_all.sh --preset paper --engine dask://HOST:8786 --jobs 8\n"
+        "./run_all.sh plan --preset paper --workers 1,8,64 --csv plan.csv\n```",
+        "The last command trains nothing: it counts the cells of a preset, takes their times from measured ones, "
+        "simulates that many workers, and lists what it cannot know.",
+    ]
+    for name, title, language in (("slurm", "Slurm", "bash"), ("kubernetes", "Kubernetes", "yaml")):
+        parts += [f"## {title}", f"```{language}\n{planning.recipe(name)}```"]
+    return "\n\n".join(parts) + "\n"
 
 
 def _rerun(shown):

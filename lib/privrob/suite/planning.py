@@ -1,0 +1,387 @@
+"""``./run_all.sh plan``: what a preset costs on so many workers, from what cells took that were measured.
+
+Each notebook is counted in a process of its own (``suite.counting``), its cells get their times by the law of
+``suite.costs``, and a simulation places them on workers. What cannot be counted or has no measured relative is listed.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from privrob.suite import costs, counting, probing, record
+from privrob.suite import run as driver
+from privrob.suite.files import dump_json, load_json, read_text, rows_to_csv, write_text
+from privrob.suite.sources import repository
+
+HELP = """\
+What a preset costs on so many workers: counts its cells without computing them, takes their times from cells that were
+measured (results/, and --measured), and simulates workers. Lists what it cannot know. Nothing is written to results/.
+
+  ./run_all.sh plan --preset paper --workers 1,8,64 --csv plan.csv
+  ./run_all.sh plan 'ptr/*' --speed-up 20     workers that train 20 times as fast as the measured core: your factor
+  ./run_all.sh plan --measure 5               times a few steps of what was never measured, 5 minutes a kind at most
+  ./run_all.sh plan --recipe slurm            a batch file for a cluster (or: kubernetes)"""
+RECIPES = {"slurm": "slurm.sh", "kubernetes": "kubernetes.yaml"}
+ARGUMENTS = {
+    "--preset": {"default": "paper", "help": "smoke, laptop or paper (default)"},
+    "-p": {
+        "nargs": 2,
+        "action": "append",
+        "default": [],
+        "metavar": ("NAME", "VALUE"),
+        "dest": "overrides",
+        "help": "change a parameter; repeatable",
+    },
+    "--workers": {"default": "1,8,64", "metavar": "N,M", "help": "numbers of workers, a GPU or core each (1,8,64)"},
+    "--speed-up": {"type": float, "default": 1.0, "metavar": "X", "help": "a worker's speed over a measured core (1)"},
+    "--start-up": {"type": float, "default": 15.0, "metavar": "SECONDS", "help": "of each worker (15)"},
+    "--missing": {"action": "store_true", "help": "leave out cells whose rows are stored and up to date"},
+    "--measured": {"action": "append", "default": [], "metavar": "DIR", "help": "another results folder with times"},
+    "--measure": {
+        "type": float,
+        "metavar": "MINUTES",
+        "help": "time a few steps of trainings without a measured relative, here, at most so long for each kind",
+    },
+    "--csv": {"type": Path, "metavar": "FILE", "help": "write the tables: FILE, and its name with .workers.csv"},
+    "--time-limit": {"type": float, "default": 30.0, "metavar": "MINUTES", "help": "for counting one notebook (30)"},
+    "--jobs": {"type": int, "default": 1, "metavar": "N", "help": "notebooks counted at once (1)"},
+    "--fresh": {"action": "store_true", "help": "count again what was counted before"},
+    "--recipe": {"choices": RECIPES, "help": "print how to start a cluster, and stop"},
+    "--no-env": {"action": "store_true", "help": "use the python at hand, make no environment"},
+}
+COUNTS = ".counts"  # below the folder of plans: what was counted, taken again while nothing changed
+BOUNDS = ("low", "mid", "high")
+
+
+def recipe(name):
+    """The text of a recipe for a cluster."""
+    return read_text(Path(__file__).parent / "recipes" / RECIPES[name])
+
+
+@dataclass
+class Count:
+    """What one notebook would compute: ``sweeps`` as ``counting`` wrote them, and what is not known."""
+
+    name: str
+    sweeps: list = field(default_factory=list)
+    notes: list = field(default_factory=list)  # in words
+    whole: bool = True  # all calls of run.sweep were reached
+    own: float | None = None  # seconds of a notebook without sweeps
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to count: time limit of one notebook in minutes, notebooks at once, folders with measured results."""
+
+    minutes: float = 30.0
+    jobs: int = 1
+    fresh: bool = False
+    measured: tuple = ()
+
+
+# ---------------------------------------------------------------------------------------------------------- counting
+
+
+def count_all(plans, options, *, say=print):
+    """Count the plans' notebooks; a list of :class:`Count`. One that cannot be counted says so, the others go on."""
+    stop = threading.Event()
+
+    def one(plan):
+        try:
+            found = _count(plan, options, stop)
+        except Exception as error:  # whatever it is, the others are counted
+            found = Count(plan.name, notes=[f"not counted: {type(error).__name__}: {error}"], whole=False)
+        cells = sum(len(g) for s in found.sweeps for g in s["groups"])
+        what = f"{cells} cells in {len(found.sweeps)} sweeps" if found.sweeps or not found.whole else "no sweeps"
+        say(f"{'+' if found.whole else '?'} {plan.name}  {what}")
+        return found
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        try:
+            return list(pool.map(one, plans))
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _count(plan, options, stop):
+    total = counting.sites(plan.source.code)
+    if not total:
+        return _without_sweeps(plan, options)
+    kept = plan.out / COUNTS / f"{plan.name.replace('/', '.')}.{plan.preset}.json"
+    inputs = plan.inputs()
+    if kept.is_file() and not options.fresh:
+        before = load_json(read_text(kept))
+        if before["inputs"] == inputs:
+            return Count(plan.name, before["sweeps"], before["notes"], before["whole"])
+    folder = driver.prepare(plan, driver.Options(jobs=options.jobs, minutes=options.minutes))
+    try:
+        job = load_json(read_text(folder / "job.json"))
+        job |= {"module": "privrob.suite.counting", "count": str(folder / counting.COUNT)}
+        job["more_stores"] = [str(Path(p).resolve() / ".cells") for p in options.measured]
+        write_text(folder / "job.json", dump_json(job))
+        status = driver.run_child(folder, stop)
+        lines = folder / counting.COUNT
+        sweeps = [load_json(line) for line in read_text(lines).splitlines()] if lines.is_file() else []
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    reached = {(s["cell"], first) for s in sweeps for cell, first, last, _ in total if _in(s, cell, first, last)}
+    lost = [site for site in total if (site[0], site[1]) not in reached]
+    notes = [words for site in lost if (words := _why(site, status))]
+    notes += [f"code cell {e['cell']}: counted up to {e['error']}" for e in status.get("errors", []) if _cut(e, total)]
+    first = next(iter(status.get("errors", [])), None)
+    if first and not _waits(first) and not any(first["error"] in note for note in notes):
+        notes.append(f"code cell {first['cell']}: {first['error']}; what it was for may be missing")
+    found = Count(plan.name, sweeps, list(dict.fromkeys(notes)), status["ok"] and not notes)
+    if status["ok"]:
+        write_text(kept, dump_json({"inputs": inputs, "sweeps": sweeps, "notes": found.notes, "whole": found.whole}))
+    return found
+
+
+def _in(sweep, cell, first, last):
+    return sweep["cell"] == cell and first <= sweep["line"] <= last
+
+
+def _waits(error):
+    """Whether a statement failed because it looked into rows that are not there (pandas words it in its own way)."""
+    return error["waits"] or "Pending" in error["error"]
+
+
+def _cut(error, total):
+    """Whether a loop around a sweep failed: it may have called the sweep again."""
+    first, last = error["lines"]
+    return any(loop and cell == error["cell"] and first <= line <= last for cell, line, _, loop in total)
+
+
+def _why(site, status):
+    """Why a call of ``run.sweep`` was not reached, in words; empty: it stands in a branch that was not taken."""
+    where = f"the sweep in code cell {site[0]}, line {site[1]}"
+    if not status["ok"]:
+        return f"{where} was not counted: {status['error']}"
+    errors = [e for e in status["errors"] if (e["cell"], e["lines"][0]) <= site[:2]]
+    own = next((e for e in errors if e["cell"] == site[0] and e["lines"][1] >= site[1]), None)
+    if own is None:
+        return ""
+    cause = errors[0] if own["error"].startswith("NameError") else own  # a name that an earlier failure took away
+    if not _waits(cause):
+        return f"{where} was not counted: code cell {cause['cell']}: {cause['error']}"
+    return f"{where} depends on rows of an earlier sweep, and is not counted"
+
+
+def _without_sweeps(plan, options):
+    """A notebook that computes in its own cells: what its last run took, of this preset or one with equal values."""
+    values = {**plan.source.defaults, **plan.changes}
+    runs = [r for p in options.measured for preset in (plan.preset, "laptop") if (r := _result(p, plan.name, preset))]
+    if same := next((r for r in runs if r["parameters"] == values), None):
+        return Count(plan.name, own=same["run"]["seconds"])
+    notes = ["computes in its own cells, and was never run with these values"]
+    if runs:
+        notes = [
+            f"computes in its own cells; {runs[0]['run']['seconds']:.0f} s is what preset {runs[0]['preset']} took"
+        ]
+    return Count(plan.name, notes=notes, own=runs[0]["run"]["seconds"] if runs else None)
+
+
+def _result(folder, name, preset):
+    try:
+        return record.read(Path(folder) / name / preset)
+    except record.BadResult:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------- estimates
+
+
+def measured(folders):
+    """Records of the cells that were measured: all below the folders' ``.cells``."""
+    records = []
+    for path in sorted(p for f in folders for p in Path(f).glob(".cells/*/*.json")):
+        try:
+            found = load_json(read_text(path))
+            records.append({k: found[k] for k in ("function", "settings", "seconds", "identity")})
+        except (OSError, ValueError, KeyError, TypeError):  # a half-written or foreign file says nothing
+            continue
+    return records
+
+
+def estimate(counts, known, *, speed_up=1.0, missing_only=False):
+    """(rows of the table, {bound: chains for the schedule}, settings of unknown cells by function)."""
+    rows, chains, unknown = [], {b: [] for b in BOUNDS}, {}
+    for one in counts:
+        mine = {b: [] for b in BOUNDS}
+        for sweep in one.sweeps:
+            tasks = {b: [] for b in BOUNDS}
+            by_function = {}
+            for group in sweep["groups"]:
+                cells = [c for c in group if not (missing_only and c["stored"] and not c["stored"]["stale"])]
+                found = [(c, _faster(known.estimate(c), c, speed_up)) for c in cells]
+                for cell, guess in found:
+                    by_function.setdefault(cell["function"], []).append(guess)
+                    if guess.how == "unknown":
+                        unknown.setdefault(cell["function"], []).append((one.name, cell["settings"]))
+                for b in BOUNDS:
+                    if seconds := math.fsum(getattr(guess, b) for _, guess in found):
+                        tasks[b].append(seconds)
+            for b in BOUNDS:
+                mine[b].append(tasks[b])
+            longest = max(tasks["mid"], default=0.0)
+            rows += [_row(one.name, sweep["label"], f, g, len(tasks["mid"]), longest) for f, g in by_function.items()]
+        if one.own:
+            for b in BOUNDS:
+                mine[b].append([one.own])
+            rows.append(_row(one.name, "own cells", "", [costs.Estimate("stored", *[one.own] * 3)], 1, one.own))
+        for b in BOUNDS:
+            chains[b].append(mine[b])
+    return rows, chains, unknown
+
+
+def _faster(guess, cell, speed_up):
+    """On a device that is so many times faster; cells without a setting ``device`` run on a core, as measured."""
+    if "device" not in costs.flat(cell["settings"]):
+        return guess
+    return replace(guess, low=guess.low / speed_up, mid=guess.mid / speed_up, high=guess.high / speed_up)
+
+
+def _row(name, label, function, guesses, tasks, longest):
+    row = {"notebook": name, "sweep": label, "function": function, "cells": len(guesses), "tasks": tasks}
+    row |= {how: sum(g.how == how for g in guesses) for how in ("stored", "alike", "kin", "probe", "unknown")}
+    row |= {f"{b}_seconds": math.fsum(getattr(g, b) for g in guesses) for b in BOUNDS}
+    return row | {"longest_task_seconds": longest}
+
+
+def schedules(chains, workers, *, start_up):
+    """A row for each number of workers: makespan, range, efficiency, and the bounds that no number of workers beats."""
+    rows = []
+    for count in workers:
+        found = {b: costs.schedule(chains[b], count, start_up=start_up) for b in BOUNDS}
+        mid = found["mid"]
+        row = {"workers": count, **{f"{b}_makespan_seconds": found[b].makespan for b in BOUNDS}}
+        row |= {"total_seconds": mid.total, "efficiency": mid.efficiency}
+        rows.append(row | {"longest_task_seconds": mid.longest, "longest_chain_seconds": mid.chain})
+    return rows
+
+
+# --------------------------------------------------------------------------------------------------------- the verb
+
+
+def options(a):
+    """The checked :class:`Options` of the command line's arguments."""
+    for name in ("speed_up", "time_limit"):
+        if not 0 < getattr(a, name) < math.inf:
+            raise ValueError(f"--{name.replace('_', '-')} must be above 0, got {getattr(a, name):g}")
+    if not 0 <= a.start_up < math.inf:
+        raise ValueError(f"--start-up must be at least 0 seconds, got {a.start_up:g}")
+    if a.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {a.jobs}")
+    for place in a.measured:
+        if not Path(place).is_dir():
+            raise ValueError(f"--measured must be a results folder, {place} is not there")
+    if a.measure is not None and not 0 < a.measure < math.inf:
+        raise ValueError(f"--measure must be above 0 minutes, got {a.measure:g}")
+    numbers_of_workers(a.workers)
+    return Options(a.time_limit, a.jobs, a.fresh, (repository() / "results", *map(Path, a.measured)))
+
+
+def main(plans, options, a, *, say=print):
+    """Count, estimate, simulate, and say it; the exit status is 0 also where something could not be counted."""
+    say(f"counting {len(plans)} notebook(s), preset {a.preset}; nothing is trained")
+    counts = count_all(plans, options, say=say)
+    probes = folder() / COUNTS / "probes.json"
+    records = measured([*options.measured, folder()])
+    records += load_json(read_text(probes)) if probes.is_file() and not options.fresh else []
+    known = costs.Measured(records)
+    more = {"speed_up": a.speed_up, "missing_only": a.missing}
+    rows, chains, unknown = estimate(counts, known, **more)
+    if a.measure and unknown:
+        records += probing.probe(unknown, minutes=a.measure, say=say)
+        write_text(probes, dump_json([r for r in records if r.get("probe")]))
+        known = costs.Measured(records)
+        rows, chains, unknown = estimate(counts, known, **more)
+    table = schedules(chains, numbers_of_workers(a.workers), start_up=a.start_up)
+    say("\n" + "\n".join(report(counts, rows, table, unknown, known, speed_up=a.speed_up, start_up=a.start_up)))
+    if a.csv:
+        by_workers = a.csv.with_name(f"{a.csv.stem}.workers.csv")
+        write_text(a.csv, rows_to_csv(rows))
+        write_text(by_workers, rows_to_csv(table))
+        say(f"\nwritten: {a.csv} (cells) and {by_workers} (workers)")
+    return 0
+
+
+def report(counts, rows, table, unknown, known, *, speed_up, start_up):
+    """The plan in words and two tables, as lines."""
+    width = max((len(f"{r['notebook']}, {r['sweep']}") for r in rows), default=10)
+    cells, lost = (sum(r[n] for r in rows if r["function"]) for n in ("cells", "unknown"))
+    yield f"Times from {len(known)} measured cells. {cells} cells counted, {lost} without an estimate."
+    head = "cells  tasks  measured  alike   kin  probe  unknown        time on one worker  longest task"
+    yield f"\n{'sweep'.ljust(width)}  {head}"
+    for r in rows:
+        span = f"{_time(r['mid_seconds'])} ({_time(r['low_seconds'])} to {_time(r['high_seconds'])})"
+        numbers = f"{r['cells']:5}  {r['tasks']:5}  {r['stored']:8}  {r['alike']:5} {r['kin']:5}"
+        numbers += f"  {r['probe']:5}  {r['unknown']:7}"
+        what = f"{r['notebook']}, {r['sweep']}".ljust(width)
+        yield f"{what}  {numbers}  {span:>24}  {_time(r['longest_task_seconds']):>12}"
+    yield "\nworkers    done in        (range)          work   efficiency"
+    for r in table:
+        span = f"({_time(r['low_makespan_seconds'])} to {_time(r['high_makespan_seconds'])})"
+        done, work = _time(r["mid_makespan_seconds"]), _time(r["total_seconds"])
+        yield f"{r['workers']:7}  {done:>9}  {span:>20}  {work:>8}  {r['efficiency']:10.0%}"
+    if table:
+        yield (
+            f"No number of workers is done before {_time(table[0]['longest_task_seconds'])} (the longest task), "
+            f"nor before {_time(table[0]['longest_chain_seconds'])} (the longest chain of sweeps in one notebook)."
+        )
+    if lost or not all(c.whole for c in counts):
+        yield "\nNot in these times, which are therefore lower bounds:"
+        for function, found in unknown.items():
+            names = ", ".join(dict.fromkeys(name for name, _ in found))
+            kinds = dict.fromkeys(costs.name_of(s) for _, s in found)
+            shown = "; ".join(list(kinds)[:4]) + (f"; and {len(kinds) - 4} more" if len(kinds) > 4 else "")
+            yield f"  {len(found)} cells of {function} ({names}), without a measured relative: {shown}"
+        yield from (f"  {c.name}: {note}" for c in counts if not c.whole for note in c.notes or ["not counted"])
+    if said := [f"  {c.name}: {note}" for c in counts if c.whole for note in c.notes]:
+        yield "\nNotebooks without sweeps:"
+        yield from said
+    yield "\nHow to read this:"
+    fast = f"{speed_up:g} times as fast as" if speed_up != 1 else "as fast as"
+    given = "as --speed-up says" if speed_up != 1 else "pass the factor that you measured as --speed-up"
+    yield (
+        f"  GPUs were not measured. For cells that train on a device a worker is taken to be {fast} the core\n"
+        f"  that the cells were measured on ({given}); other cells take a core's time.\n"
+        "  measured: that very cell was run. alike, kin: seconds per (step × expected batch) of measured cells of the\n"
+        "  same function, data set and model; alike: all words in the settings agree, too. A range takes every cell\n"
+        "  at its lower (upper) end at once. Tasks are cells computed together. The longest is begun first, a sweep\n"
+        "  waits for the one before it in its notebook, all notebooks run at once (--jobs), a worker starts up in "
+        f"{start_up:g} s.\n"
+        "  probe: a few steps of such a training were timed here (--measure), without evaluations in between.\n"
+        "  What a notebook computes beside its sweeps is left out."
+    )
+
+
+def _time(seconds):
+    """Seconds, minutes, hours or days, to two digits or so."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def numbers_of_workers(text):
+    """``1,8,64`` as a list."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = [0]
+    if min(found) < 1:
+        raise ValueError(f"--workers must be whole numbers of at least 1, such as 1,8,64, got {text!r}")
+    return found
+
+
+def folder():
+    """Where counts and the cells of planning functions are kept."""
+    return repository() / "studies" / ".plan"

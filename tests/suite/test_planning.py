@@ -1,0 +1,301 @@
+"""``./run_all.sh plan``: notebooks are counted and not run, what is not known is said, and the recipes are sound."""
+
+import ast
+import csv
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from house import notebook
+from privrob.suite import cli, counting, files, planning, probing
+
+PLANS = """\
+plans = run.sweep([("toy_cells:plan_cell", {"epsilon": e}) for e in (1, 2)], label="plans")"""
+LOOP = """\
+trained = []
+for steps in plans["steps"]:
+    work = [
+        ("toy_cells:train_cell", {"num_steps": int(steps), "batch_size": 5, "seed": s, "device": run.device})
+        for s in range(num_cells)
+    ]
+    found = run.sweep(work, label=f"{steps} steps")
+    trained.append(found.assign(steps=steps))"""
+USE = """\
+import pandas as pd
+
+trained = pd.concat(trained)
+best = int(trained["value"].max())"""
+AFTER = """\
+again = []
+for one in [best]:
+    again.append(("toy_cells:train_cell", {"num_steps": one}))
+run.sweep(again, label="dependent")"""
+ALONE = """\
+more = run.sweep([("toy_cells:train_cell", {"num_steps": 70, "batch_size": 1})], label="independent")
+assert len(more)"""
+NAME = "dplearn/sec1_toy"
+
+
+def with_cells(house, cells, name=NAME):
+    """A notebook of the house with these code cells in place of its sweep and figure."""
+    node = notebook(name, extra=cells)
+    node.cells = node.cells[:3] + node.cells[5:]
+    node.cells[2]["source"] += "\nprint(scale, num_cells, sleep)"
+    for index, cell in enumerate(node.cells):
+        cell["id"] = f"c{index}"
+    house.write(name, node)
+
+
+@pytest.fixture
+def counted(make_house, monkeypatch):
+    """count(cells) → the :class:`planning.Count` of a toy notebook with these cells; nothing else may change."""
+    house = make_house("counted", names=(NAME,))
+    for name, value in house.env().items():
+        monkeypatch.setenv(name, value)
+
+    def count(cells, **options):
+        from privrob.suite import catalogue
+
+        with_cells(house, cells)
+        plans, _ = catalogue.plans([NAME], preset="paper", out=planning.folder())
+        (found,) = planning.count_all(
+            plans, planning.Options(measured=(house.results,), **options), say=lambda line: None
+        )
+        assert not house.results.exists()
+        assert not list(planning.folder().glob(".staging/*"))
+        return found
+
+    return count
+
+
+def labels(found):
+    return [(s["label"], sum(map(len, s["groups"]))) for s in found.sweeps]
+
+
+def test_planning_cells_are_computed_and_trainings_only_counted_to_the_last_sweep_that_can_be(counted):
+    found = counted([PLANS, LOOP, USE, AFTER, ALONE, "raise SystemExit('no cell after the last sweep is run')"])
+    assert labels(found) == [("plans", 2), ("10 steps", 4), ("20 steps", 4), ("independent", 1)]
+    assert not found.whole
+    (note,) = found.notes
+    assert re.fullmatch(
+        r"the sweep in code cell 6, line 4 depends on rows of an earlier sweep, and is not counted", note
+    )
+    first = found.sweeps[1]["groups"][0][0]
+    assert first["settings"] == {"num_steps": 10, "batch_size": 5, "seed": 0, "device": "cpu"}
+    assert first["stored"] is None
+    assert all(c["stored"]["seconds"] >= 0 for g in found.sweeps[0]["groups"] for c in g)
+
+
+def test_a_loop_that_looks_into_rows_says_that_it_was_cut(counted):
+    found = counted(
+        ["for i in range(3):\n    rows = run.sweep([('toy_cells:train_cell', {'i': i})], label=str(i))\n    len(rows)"]
+    )
+    assert labels(found) == [("0", 1)]
+    assert not found.whole
+    assert "code cell 3: counted up to Waiting: the rows of the sweep '0' are not there yet" in found.notes
+
+
+def test_what_fails_for_another_reason_is_told_with_its_error(counted):
+    found = counted(["work = undefined_name", "run.sweep(work)"])
+    assert labels(found) == []
+    assert found.notes == [
+        "the sweep in code cell 4, line 1 was not counted: code cell 3: NameError: name 'undefined_name' is not defined"
+    ]
+
+
+def test_a_count_whose_process_dies_keeps_what_was_counted_and_says_so(counted):
+    found = counted([ALONE, "import os\n\nos._exit(9)", AFTER])
+    assert labels(found) == [("independent", 1)]
+    assert not found.whole
+    assert "code cell 5, line 4 was not counted: the notebook's process ended by exit status 9" in found.notes[0]
+
+
+def test_a_sweep_in_a_branch_that_is_not_taken_is_no_gap(counted):
+    found = counted([ALONE, "if loud:\n    run.sweep([('toy_cells:train_cell', {'i': 1})], label='loud')"])
+    assert (labels(found), found.notes[1:], found.whole) == ([("independent", 1)], [], True)
+
+
+def test_a_notebook_that_cannot_be_counted_does_not_stop_the_others(make_house, tmp_path):
+    house = make_house("several")
+    house.presets({"smoke": None, "laptop": None, "paper": None})
+    with_cells(house, ["raise OSError('no data here')", "run.sweep([])"])
+    table = tmp_path / "plan.csv"
+    status, out = house.run("plan", "--workers", "1,3", "--start-up", 0, "--csv", table)
+    assert status == 0, out
+    assert "? dplearn/sec1_toy  0 cells in 1 sweeps" in out
+    assert "+ dplearn/sec2_toy  4 cells in 1 sweeps" in out
+    assert "code cell 3: OSError: no data here" in out
+    assert "4 cells of toy_cells:draw (dplearn/sec2_toy), without a measured relative" in out
+    assert "GPUs were not measured" in out
+    assert not house.results.exists()
+    with open(table, encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["cells"], row["unknown"], float(row["mid_seconds"])) == ("4", "4", 0.0)
+    with open(tmp_path / "plan.workers.csv", encoding="utf-8") as file:
+        assert [r["workers"] for r in csv.DictReader(file)] == ["1", "3"]
+
+
+def test_wrong_arguments_are_refused_before_anything_is_counted(capsys):
+    for arguments, words in {
+        ("--workers", "1,x"): "--workers must be whole numbers of at least 1, such as 1,8,64, got '1,x'",
+        ("--speed-up", "0"): "--speed-up must be above 0, got 0",
+        ("--start-up", "-1"): "--start-up must be at least 0 seconds",
+        ("--jobs", "0"): "--jobs must be at least 1",
+        ("--measured", "/nowhere"): "--measured must be a results folder, /nowhere is not there",
+    }.items():
+        assert cli.main(["plan", *arguments]) == 2
+        assert words in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------- estimates
+
+
+def cell(seconds=None, stale=False, **settings):
+    settings = {"num_steps": 10, "batch_size": 2, **settings}
+    stored = seconds and {"seconds": seconds, "stale": stale}
+    return {"function": "toy:train_cell", "settings": settings, "identity": files.digest(settings), "stored": stored}
+
+
+def counted_as(*groups, **more):
+    return planning.Count("d/n", [{"label": "rows", "groups": [list(g) for g in groups]}], **more)
+
+
+def test_cells_that_are_computed_together_are_one_task_and_unknown_ones_take_no_time():
+    counts = [counted_as([cell(2.0, seed=0), cell(3.0, seed=1)], [cell(model="new")]), planning.Count("d/m", own=7.0)]
+    rows, chains, unknown = planning.estimate(counts, planning.costs.Measured([]))
+    assert chains["mid"] == [[[5.0]], [[7.0]]]
+    assert [(r["cells"], r["stored"], r["unknown"], r["mid_seconds"]) for r in rows] == [(3, 2, 1, 5.0), (1, 1, 0, 7.0)]
+    ((name, settings),) = unknown["toy:train_cell"]
+    assert (name, settings["model"]) == ("d/n", "new")
+    text = "\n".join(
+        planning.report(counts, rows, [], unknown, planning.costs.Measured([]), speed_up=1.0, start_up=0.0)
+    )
+    assert "1 cells of toy:train_cell (d/n), without a measured relative: model new" in text
+
+
+def test_the_speed_up_is_for_cells_on_a_device_alone():
+    counts = [counted_as([cell(8.0, device="cpu")], [cell(8.0)])]
+    _, chains, _ = planning.estimate(counts, planning.costs.Measured([]), speed_up=4.0)
+    assert sorted(chains["high"][0][0]) == [2.0, 8.0]
+
+
+def test_what_is_stored_and_up_to_date_can_be_left_out():
+    counts = [counted_as([cell(8.0, seed=0)], [cell(5.0, stale=True)])]
+    _, chains, _ = planning.estimate(counts, planning.costs.Measured([]), missing_only=True)
+    assert chains["mid"][0][0] == [5.0]
+
+
+def test_trainings_without_a_relative_are_timed_on_a_few_steps_when_asked_for():
+    settings = {"training": {"num_steps": 1000, "batch_size": 3, "attack_steps": 1}, "model": "new"}
+    said = []
+    unknown = {"toy_cells:slow_steps": [("d/n", settings)], "toy_cells:train_cell": [("d/n", settings)]}
+    unknown["toy_cells:draw"] = [("d/n", {"scale": 2.0})]
+    (record,) = probing.probe(unknown, minutes=1, say=said.append)
+    known = planning.costs.Measured([record])
+    twice = {**settings, "training": {**settings["training"], "num_steps": 2000}}
+    found = known.estimate({"function": "toy_cells:slow_steps", "settings": twice, "identity": "new"})
+    assert found.how == "probe"
+    assert 0.9 * 40.0 < found.mid < 400.0  # 20 ms a step at least; how busy the machine is says the rest
+    assert (found.low, found.high) == (pytest.approx(found.mid / 2), pytest.approx(found.mid * 2))
+    assert "a step" in said[0]
+    assert "failed: AssertionError: this was to be counted, not computed" in said[1]
+    assert len(said) == 2, "what has no steps is no training"
+
+
+def test_a_probe_cuts_steps_and_evaluations_and_nothing_else():
+    settings = {"a": {"num_steps": 900, "attack_steps": 200, "attack_test_steps": [100, 500]}, "num_test": 50, "b": 7}
+    cut = probing.short(settings, 6)
+    assert cut == {"a": {"num_steps": 6, "attack_steps": 3, "attack_test_steps": [1]}, "num_test": 50, "b": 7}
+
+
+def test_pending_rows_can_be_carried_about_but_not_looked_into():
+    rows = counting.Pending("rows")
+    carried = rows.assign(a=1).groupby("a")["b"].mean()
+    carried["c"] = 1
+    for look in (bool, len, list, float, int, lambda r: r == 1, lambda r: 1 in r, lambda r: r > 0):
+        with pytest.raises(counting.Waiting, match="the rows of the sweep 'rows' are not there yet"):
+            look(carried)
+    with pytest.raises(TypeError):
+        files.dump_json({"num_steps": carried})
+
+
+@pytest.mark.parametrize(
+    ("statement", "sets", "changes"),
+    [
+        ("a = b", {"a"}, set()),
+        ("for i in x:\n    y.append(f(i))\n    z[0].w = 1", {"i"}, {"y", "z"}),
+        ("import numpy as np, os.path", {"np", "os"}, set()),
+        ("a, (b, *c) = d.e", {"a", "b", "c"}, {"d"}),
+        ("x += 1", {"x"}, set()),
+    ],
+)
+def test_what_a_failed_statement_takes_with_it(statement, sets, changes):
+    assert counting.touched(ast.parse(statement).body[0]) == (sets, changes)
+
+
+# ----------------------------------------------------------------------------------------------------------- recipes
+
+
+def options_of_run_all(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    return set(re.findall(r"--?[a-z][a-z-]*", capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("name", planning.RECIPES)
+def test_a_recipe_names_only_options_that_exist(name, capsys):
+    assert cli.main(["plan", "--recipe", name]) == 0
+    text = capsys.readouterr().out
+    assert text == planning.recipe(name)
+    calls = re.findall(
+        r"^\s*(?:\./run_all\.sh --no|command: \[\./run_all\.sh)[^\n]*(?:\n[^\n]*--device[^\n]*)?", text, re.M
+    )
+    used = {o for call in calls for o in re.findall(r"--[a-z-]+", call)}
+    assert {"--engine", "--preset", "--device", "--jobs", "--no-env"} <= used
+    assert used <= options_of_run_all(capsys)
+    for said in ("PRIVROB_DATA", "results/.cells", "share", "missing cell", "--nthreads"):
+        assert said in text
+
+
+def test_the_slurm_recipe_is_sound_bash(tmp_path):
+    script = tmp_path / "slurm.sh"
+    script.write_text(planning.recipe("slurm"), encoding="utf-8")
+    subprocess.run(["bash", "-n", script], check=True)
+
+
+def test_the_kubernetes_recipe_is_yaml_whose_parts_find_each_other():
+    parts = {(p["kind"], p["metadata"]["name"]): p for p in yaml.safe_load_all(planning.recipe("kubernetes"))}
+    service = parts["Service", "privrob-scheduler"]
+    address = f"privrob-scheduler:{service['spec']['ports'][0]['port']}"
+    pods = [p["spec"]["template"] for p in parts.values() if "template" in p.get("spec", {})]
+    assert any(p["metadata"].get("labels") == service["spec"]["selector"] for p in pods if "metadata" in p)
+    containers = {c["name"]: c for p in pods for c in p["spec"]["containers"]}
+    assert f"tcp://{address}" in containers["worker"]["command"]
+    assert f"dask://{address}" in containers["driver"]["command"]
+    environment = parts["ConfigMap", "privrob"]["data"]
+    assert all(isinstance(v, str) for v in environment.values())
+    for one in containers.values():
+        assert all(isinstance(word, str) for word in one["command"])
+        assert one["envFrom"] == [{"configMapRef": {"name": "privrob"}}]
+    for pod in pods:
+        for volume in pod["spec"].get("volumes", []):
+            assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in parts
+
+
+@pytest.mark.parametrize("name", planning.RECIPES)
+def test_workers_of_a_recipe_start_with_options_that_dask_has(name):
+    from distributed.cli import dask_scheduler, dask_worker
+
+    text = planning.recipe(name).replace("\\\n", " ").replace(",", " ")
+    for words, command in (("scheduler", dask_scheduler.main), ("worker", dask_worker.main)):
+        (line,) = re.findall(rf"m +dask +{words} +([^&\]\n]*)", text)
+        known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        assert set(re.findall(r"--[a-z-]+", line)) <= known
+
+
+def test_the_pages_show_both_recipes():
+    from privrob.suite.site_parts import pages
+
+    assert all(planning.recipe(name) in pages.cluster() for name in planning.RECIPES)
