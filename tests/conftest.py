@@ -12,6 +12,8 @@ pytest.register_assert_rewrite("house", "fault_kit")  # so that their asserts sh
 
 from house import House  # noqa: E402
 
+collect_ignore_glob = ["conftest.py", "*/conftest.py"]  # no doctests in them, and two of one name are one module
+
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
