@@ -18,7 +18,7 @@ FAULTS = {
     "dplearn/sec0_sleeps": (
         "import time\ntime.sleep(120)",
         "failed",
-        "time limit of 0.25 minutes reached; raise it with --time-limit",
+        "time limit of 0.5 minutes reached; raise it with --time-limit",
     ),
     "dplearn/sec1_raises": (
         "print('so far')\nraise KeyError('no such thing')",
@@ -264,7 +264,7 @@ def faults(make_house):
         node = small(name, body, figures=["never"] if name.endswith("declares") else (), claims=handed)
         house.add(name, node, claims=asked)
     house.presets({"smoke": None})
-    status, out = house.run(*SMOKE, "--jobs", 2, "--time-limit", 0.25, timeout=240)
+    status, out = house.run(*SMOKE, "--jobs", 2, "--time-limit", 0.5, timeout=400)
     return house, status, out
 
 

@@ -14,9 +14,11 @@ import sys
 import threading
 from pathlib import Path
 
-from privrob.suite.files import dump_json, full, load_json, read_text, write_text
+from privrob.suite.files import dump_json, full, load_json, most_open_files, read_text, write_text
 
 KERNEL = "privrob"
+
+_ENOUGH_FILES = 64  # a kernel and its notebook's process need some forty each
 
 
 def main(path):
@@ -80,6 +82,8 @@ def _describe(error):
         return f"{why} to write the executed notebook"
     if getattr(error, "errno", None) == errno.EMFILE:
         return f"too many open files for this process ({error}); raise the limit (ulimit -n)"
+    if (most := most_open_files()) < _ENOUGH_FILES:  # whatever came of it: a kernel that died, a module not found
+        return f"{name}: {error}; this process may open {most} files only: raise the limit (ulimit -n)"
     return f"{name}: {error}"
 
 

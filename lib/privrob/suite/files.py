@@ -38,6 +38,16 @@ def write_bytes(path, data):
         raise
 
 
+def most_open_files():
+    """How many files this process may have open; infinite where there is no such limit."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return math.inf
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return math.inf if soft == resource.RLIM_INFINITY else soft
+
+
 def full(error):
     """In words why an error means that no more can be written, or ""."""
     number = getattr(error, "errno", None)
