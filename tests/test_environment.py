@@ -95,7 +95,7 @@ def test_every_module_that_is_imported_is_declared():
     for path, code in sources():
         beside = {p.stem for p in path.parent.glob("*.py")}
         if "tests" in path.parts:  # a peer that need not be there
-            beside |= set(re.findall(r"importorskip\(\"(\w+)\"", code))
+            beside |= set(re.findall(r"(?:importorskip|compare\.library)\(\"(\w+)\"", code))
         for module in imported(code) - set(sys.stdlib_module_names) - OURS - beside:
             if MODULES.get(module, module).lower().replace("_", "-") not in declared:
                 missing.setdefault(module, []).append(path.relative_to(ROOT).as_posix())

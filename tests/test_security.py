@@ -18,6 +18,11 @@ ALLOWED = {
     ("lib/privrob/learn/datasets/decode.py", "import pickle"): "CIFAR's official batches are pickles: unpickled after "
     "their sha256 was right, by an unpickler that knows arrays only (tests/learn/test_datasets_sources.py)",
     ("lib/privrob/learn/datasets/decode.py", "pickle.Unpickler"): "the base of that unpickler",
+    (
+        "lib/privrob/suite/counting.py",
+        "compile",
+    ): "counts the cells of this checkout's own notebooks, as a kernel would",
+    ("lib/privrob/suite/counting.py", "exec"): "the same",
 }
 RUNS_CODE = {"eval", "exec", "compile", "__import__"}
 MODULES_THAT_UNPICKLE = {

@@ -48,7 +48,7 @@ def compose(entries, *, delta, tolerance=1e-3, points=_POINTS):
     """ε of a composition of mechanisms at δ: the larger of its directions.
 
     Paper: dplearn, How to compose privacy bound for multiple iterations? (as exact as float64 allows).
-    Args: entries — list of (pair, count): ``pair`` a :class:`.Pair`, or one for each direction;
+    Args: entries — list of (pair, count): ``pair`` a :class:`.dominating.Pair`, or one for each direction;
         delta — in [0, 1), at least 1e-200 unless the answer is a closed form;
         tolerance — width at which refinement stops: absolute for ε from 1 to 1000, relative below, and relative to
         ε/1000 above;  points — most points of a grid: bounds the time (2²²: some seconds) and the width.

@@ -246,14 +246,14 @@ def _renyi(pair, orders):
 
 def at(pair, type1):
     r"""T(P, Q) at each type-I error, for any pair: continuous ones, mixtures, samples. A lower bound, tight but for
-    rounding and what :meth:`.Pair.cells` leaves out.
+    rounding and what :meth:`.dominating.Pair.cells` leaves out.
 
     A test that rejects all losses :math:`\log P/Q \le \tau` touches the curve, with slope :math:`-e^{-\tau}` there;
     the curve lies above each such line, so that a τ found by bisection can only cost tightness. Where the loss has an
     atom, the line is the piece itself.
 
     Paper: fdp, Remark 3 (Gaussian, Laplace and discrete Gaussian noise).
-    Args: pair — any :class:`.Pair`;  type1 — any shape.
+    Args: pair — any :class:`.dominating.Pair`;  type1 — any shape.
     """
     if isinstance(pair, DiscretePair):
         return Tradeoff(pair)(type1)

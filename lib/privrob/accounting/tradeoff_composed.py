@@ -27,7 +27,7 @@ def exact(entries):
     Paper: fdp, Remark 13.
     Printed: it can be approximated.   Used: equal coordinates need no approximation: d binomial pairs are Theorem 3
     with dM trials, and of ternary ones the sum is enough.
-    Args: entries — list of (:class:`.DiscretePair`, count).
+    Args: entries — list of (:class:`.dominating.DiscretePair`, count).
     Returns: :class:`.Tradeoff`; NotAvailable for more than 2¹⁷ outcomes, for which :func:`lower` is there.
     """
     parts = [(pair, checks.integer("count", count, low=0)) for pair, count in entries]
@@ -90,7 +90,7 @@ def approximate(entries, type1, *, method):
 
     Paper: fdp, Remark 13 (Zheng et al. 2020).
     Side: neither.
-    Args: entries — list of (:class:`.DiscretePair`, count), of finite losses, T(P, Q) with P the null;
+    Args: entries — list of (:class:`.dominating.DiscretePair`, count), of finite losses, T(P, Q) with P the null;
         method — one of :data:`METHODS`.
     """
     alpha = type1_errors(type1)

@@ -196,7 +196,7 @@ def train(
     """Train one model; yields one row at each evaluation, the last with the sha256 of the final weights.
 
     Paper: dplearn, Training a machine learning model with DP-SGD (the algorithm, line by line in
-        :class:`.Clipping`).
+        :class:`.clipping.Clipping`).
     Args: settings — :class:`DPSGDSettings`;  train_images, test_images — float tensors (n, channels, height, width);
         train_labels, test_labels — integers (n,);  num_classes — outputs of the model;
         streams — :class:`privrob.kinds.Streams`, of which ``init``, ``batches`` and ``noise`` are used;

@@ -81,7 +81,7 @@ def tidy(node, note=""):
             for output in cell.outputs:
                 output.pop("transient", None)
                 if output.output_type == "stream":
-                    output["text"] = _nameless(output["text"].replace(SLOW, ""))
+                    output["text"] = nameless(output["text"].replace(SLOW, ""))
             cell.outputs = [o for o in cell.outputs if o.output_type != "stream" or o["text"]]
     return node
 
@@ -98,9 +98,10 @@ def note(plan):
     )
 
 
-def _nameless(text):
-    """A warning's text without the paths of this machine and the process's number."""
+def nameless(text):
+    """A text without the paths of this machine and the process's number."""
     text = re.sub(r"\S*ipykernel_\d+/\d+\.py", "notebook cell", text)
+    text = re.sub(r"/\S*/\.cells/", ".cells/", text)  # a row that tells where its cell kept something
     for root, shown in ((package_root(), "lib"), (repository(), "."), (Path(sys.prefix), "<environment>")):
         text = text.replace(f"{root}{os.sep}", f"{shown}/")
     return text

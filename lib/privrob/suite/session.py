@@ -266,8 +266,10 @@ class Run:
             for i, c in self.claims.items()
         ]
         if self.rows:
+            from privrob.suite.evidence import nameless
+
             all_rows = [{"sweep": label, **row} for label, rows in self.rows.items() for row in rows]
-            self.files["rows.csv"] = rows_to_csv(all_rows).encode()
+            self.files["rows.csv"] = nameless(rows_to_csv(all_rows)).encode()
         for name, data in self.files.items():
             write_bytes(self.job.folder / name, data)
         summary = claims_.tally(judged)

@@ -1,7 +1,8 @@
 r"""How a step of private training turns its records' gradients into one noisy mean: the part that privacy is about.
 
-Each release answers :meth:`.Clipping.noisy_mean` for the drawn records, and says in :meth:`.Clipping.history` what the
-ledger has to enter for a whole training. All but one are Gaussian mechanisms on Poisson samples (add or remove one
+Each release answers :meth:`.clipping.Clipping.noisy_mean` for the drawn records, and says in
+:meth:`.clipping.Clipping.history` what the ledger has to enter for a whole training. All but one are Gaussian
+mechanisms on Poisson samples (add or remove one
 record), for the same effective noise multiplier σ; ``propose_test_release`` is the mechanism of that name, and
 ``robust`` is not private: it refuses noise. What follows a release, and what is chosen from earlier ones, is free.
 
