@@ -215,8 +215,8 @@ def mend(out):
     for former in (f for key in DOCUMENTS for f in Path(out).glob(f"{key}/*/.former.*")):
         target = former.with_name(former.name.removeprefix(".former."))
         shutil.rmtree(former, ignore_errors=True) if target.exists() else os.replace(former, target)
-    for job in Path(out).glob(".staging/*/job.json"):
-        shutil.rmtree(job.parent, ignore_errors=True)
+    for folder in Path(out).glob(".staging/*"):  # also one that was killed before it had a job
+        shutil.rmtree(folder, ignore_errors=True)
     for place in (
         ".INDEX.md.*.part",
         ".FINDINGS.md.*.part",
