@@ -50,20 +50,32 @@ def copied(calm, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def command(house, capsys, monkeypatch):
-    """``command(*arguments)`` in this process, on a machine without a GPU: (exit status, all output)."""
+def call(house, capsys, monkeypatch):
+    """``call(*arguments)`` in this process, on a machine without a GPU: (exit status, standard output and error)."""
     monkeypatch.chdir(house.root)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    def one(*arguments):
+    def run(*arguments):
         try:
             status = cli.main([str(a) for a in arguments])
         except SystemExit as end:  # argparse
             status = end.code
-        return status, "".join(capsys.readouterr())
+        return status, *capsys.readouterr()
 
-    one.house = house
-    return one
+    run.house = house
+    return run
+
+
+@pytest.fixture
+def command(call):
+    """``command(*arguments)``: as ``call``, with all output in one text."""
+
+    def run(*arguments):
+        status, *told = call(*arguments)
+        return status, "".join(told)
+
+    run.house = call.house
+    return run
 
 
 @pytest.fixture(scope="session")

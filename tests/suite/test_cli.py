@@ -10,24 +10,6 @@ from house import notebook
 from privrob.suite import cli
 
 
-@pytest.fixture
-def call(house, capsys, monkeypatch):
-    """``call(*arguments)`` in this process: (exit status, standard output, standard error)."""
-    monkeypatch.chdir(house.root)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-
-    def run(*arguments):
-        try:
-            status = cli.main([str(a) for a in arguments])
-        except SystemExit as end:  # argparse
-            status = end.code
-        out = capsys.readouterr()
-        return status, out.out, out.err
-
-    run.house = house
-    return run
-
-
 def refused(call, *arguments):
     """The call is refused quickly, and nothing was run or left behind; returns what was said."""
     began = time.monotonic()

@@ -184,11 +184,12 @@ def test_a_run_keeps_what_others_left_in_its_folder(house):
     (out / "a/b").mkdir(parents=True)
     for name in (".movie.part", "a/b/.former.x", ".runtime"):
         (out / name).write_text("mine")
-    (out / ".staging").mkdir()
-    (out / ".staging/keep").write_text("mine")
+    (out / ".staging/mine.of.old").mkdir(parents=True)
+    for name in (".staging/keep", ".staging/mine.of.old/keep"):
+        (out / name).write_text("mine")
     status, text = house.run(ONE, *SMOKE, "--out", out)  # .runtime is in the way
     assert status == 1, text
-    for name in (".movie.part", "a/b/.former.x", ".runtime", ".staging/keep"):
+    for name in (".movie.part", "a/b/.former.x", ".runtime", ".staging/keep", ".staging/mine.of.old/keep"):
         assert (out / name).read_text() == "mine", name
 
 

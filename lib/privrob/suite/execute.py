@@ -18,7 +18,7 @@ from privrob.suite.files import dump_json, full, load_json, most_open_files, rea
 
 KERNEL = "privrob"
 
-_ENOUGH_FILES = 64  # a kernel and its notebook's process need some forty each
+_ENOUGH_FILES = 64  # below this a lack of open files is named beside whatever came of it
 
 
 def main(path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -27,6 +28,9 @@ from privrob.suite.sources import package_root, repository
 
 GRACE = 5.0  # seconds between asking a child to end and ending it
 HEARTBEAT = 30.0  # seconds between signs of life where there is no terminal
+_STAGED = re.compile(
+    rf"({'|'.join(DOCUMENTS)})\.[\w.-]+\.[0-9a-f]{{16}}"
+)  # a job's folder, as :func:`prepare` names it
 
 
 class Interrupted(Exception):
@@ -216,7 +220,8 @@ def mend(out):
         target = former.with_name(former.name.removeprefix(".former."))
         shutil.rmtree(former, ignore_errors=True) if target.exists() else os.replace(former, target)
     for folder in Path(out).glob(".staging/*"):  # also one that was killed before it had a job
-        shutil.rmtree(folder, ignore_errors=True)
+        if _STAGED.fullmatch(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
     for place in (
         ".INDEX.md.*.part",
         ".FINDINGS.md.*.part",

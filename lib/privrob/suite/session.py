@@ -269,7 +269,8 @@ class Run:
             from privrob.suite.evidence import nameless
 
             all_rows = [{"sweep": label, **row} for label, rows in self.rows.items() for row in rows]
-            self.files["rows.csv"] = nameless(rows_to_csv(all_rows)).encode()
+            told = [{k: nameless(v) if isinstance(v, str) else v for k, v in row.items()} for row in all_rows]
+            self.files["rows.csv"] = rows_to_csv(told).encode()
         for name, data in self.files.items():
             write_bytes(self.job.folder / name, data)
         summary = claims_.tally(judged)
