@@ -22,7 +22,12 @@ def _squares(tensor):
     flat = tensor.flatten(1)
     if flat.dtype == torch.float64:
         return (flat * flat).sum(1)
-    total = torch.linalg.vector_norm(flat, dim=1).double().square()
+    return _squared(torch.linalg.vector_norm(flat, dim=1), flat)
+
+
+def _squared(norms, flat):
+    """Squares of these float32 norms of the rows of ``flat``, those out of range taken again from the rows."""
+    total = norms.double().square_()
     bad = ~((total > _TINY) & (total < _HUGE))
     if bad.any():
         rest = flat[bad].double()
@@ -172,16 +177,20 @@ class _Conv2d(_Layer):
         inner = windows[0, 0, 0].numel()
         self.each = self.space.array("each", (batch, outer, inner), grad)
         at_once = max(1, _PATCHES // (positions * inner)) if grad.device.type == "cpu" else batch
-        squares = []
+        exact = grad.dtype == torch.float64
+        norms = grad.new_empty(batch)
         for rows in (slice(i, min(i + at_once, batch)) for i in range(0, batch, at_once)):
             each = self.each[rows]
             for use, (windows, grad) in enumerate(self.uses):
                 patches = self.space.array("patches", windows[rows].shape, grad).copy_(windows[rows])
-                torch.baddbmm(
-                    each, grad[rows].transpose(1, 2), patches.flatten(3).flatten(1, 2), beta=min(use, 1), out=each
-                )
-            squares.append(_squares(each))
-        return torch.cat(squares)
+                left, right = grad[rows].transpose(1, 2), patches.flatten(3).flatten(1, 2)
+                if use:
+                    each.baddbmm_(left, right)
+                else:  # not baddbmm with beta 0, which fills the array with zeros first
+                    torch.bmm(left, right, out=each)
+            if not exact:  # while they are in the cache
+                torch.linalg.vector_norm(each.flatten(1), dim=1, out=norms[rows])
+        return _squares(self.each) if exact else _squared(norms, self.each.flatten(1))
 
     def squares(self):
         total = 0.0
