@@ -423,3 +423,30 @@ def test_securesgd_keeps_one_draw_as_released_and_draws_anew_if_sound():
     assert released.deployed().noise.smallest < sound.deployed().noise.smallest
     row = sound.privacy(delta=1e-5)
     assert row["honest_epsilon"] == make(dpsgd.DPSGD, settings("dpsgd")).privacy(delta=1e-5)["honest_epsilon"]
+
+
+@pytest.mark.parametrize("name", ["adlm", "dpsgd", "dpsgd released", "securesgd", "securesgd agm"])
+def test_a_diverged_training_ends_with_the_step_and_the_learning_rate(name):
+    kind, _, more = KINDS[name]
+    changes = {**more, "num_steps": 60, "batch_size": 20, "optimizer": "sgd", "learning_rate": 1e30}
+    run = make(kind, settings(name, **changes))
+    with torch.no_grad():
+        for parameter in run.parameters:
+            parameter.mul_(1e12)  # so that few steps are enough
+    with pytest.raises(FloatingPointError, match=r"step \d+.*learning_rate.*1e\+30"):
+        run.run()
+
+
+def test_a_diverged_training_ends_at_its_last_step_too():
+    run = make(KINDS["pixeldp"][0], settings("pixeldp", num_steps=1))
+    take = run.advance
+
+    def advance():
+        loss = take()
+        with torch.no_grad():
+            run.parameters[0].fill_(float("inf"))
+        return loss
+
+    run.advance = advance
+    with pytest.raises(FloatingPointError, match=r"by step 1 with learning_rate=0\.1; pass a smaller learning_rate"):
+        run.run()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from privrob.learn.descent import OPTIMIZERS, Descent, step_size
+from privrob.learn.descent import OPTIMIZERS, Descent, check_finite, step_size
 from privrob.learn.dpsgd import DPSGDSettings
 
 ADVANCED = ("dplearn", "Advanced topic: how to improve the trade-off")
@@ -73,3 +73,14 @@ def test_bad_settings_are_refused_by_name(change, message):
     base = {"model": "logistic", "sample_rate": 0.1, "num_steps": 5, "learning_rate": 0.1}
     with pytest.raises(ValueError, match=message):
         DPSGDSettings(**{**base, "max_grad_norm": 1.0, "noise_multiplier": 1.0, **change})
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_parameter_that_is_not_finite_is_named_with_the_way_out(bad):
+    parameters = [torch.ones(2, 3), torch.ones(3)]
+    check_finite(parameters, step=7, about={"learning_rate": 2.5})
+    parameters[1][2] = bad
+    with pytest.raises(
+        FloatingPointError, match=r"by step 7 with learning_rate=2\.5, .*=1\.0; pass a smaller learning_rate"
+    ):
+        check_finite(parameters, step=7, about={"learning_rate": 2.5, "max_grad_norm": 1.0})

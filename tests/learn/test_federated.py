@@ -380,3 +380,11 @@ def test_both_samplers_of_the_binomial_mechanism_have_its_masses(trials, p_min, 
         want = draws * np.exp(mechanism.log_masses(x))
         assert counts.size == trials + 1
         assert (np.abs(counts - want) < 5 * np.sqrt(want) + 5).all()
+
+
+def test_a_diverged_training_ends_with_the_round_and_the_learning_rate():
+    ready = settings(learning_rate=1e308, final_learning_rate=None, num_rounds=4)
+    with pytest.raises(
+        FloatingPointError, match=r"in round \d with learning_rate=1e\+308; pass a smaller learning_rate"
+    ):
+        list(federated.train(ready, *data(60), num_classes=3, streams=STREAMS))

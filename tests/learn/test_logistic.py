@@ -129,3 +129,10 @@ def test_a_cell_says_what_it_trained_on():
     with pytest.raises(ValueError, match="settings must be one of"):
         train_cell({**cell, "momentum": 0.9}, streams=Streams(0))
     assert logistic.train_cell is train_cell
+
+
+def test_noise_that_overflows_ends_the_training_in_words():
+    with pytest.raises(
+        FloatingPointError, match=r"by step 10 with step_size=1\.0, noise_std=1e\+308; pass a smaller noise_std"
+    ):
+        run(settings(noise_std=1e308))

@@ -192,3 +192,20 @@ def test_a_bad_study_is_refused(tmp_path, change, message):
     (tmp_path / "study.json").write_text(json.dumps(study(**change)))
     with pytest.raises((ValueError, TypeError), match=message):
         Study.read(tmp_path / "study.json").training()
+
+
+def test_short_limits_and_files_are_told_so_that_they_help(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = tmp_path / "runs" / "group"
+    kept.parent.mkdir()
+    (tmp_path / "study.json").write_text(json.dumps(study()))
+    chosen = Study.read(tmp_path / "study.json")
+    with pytest.raises(LostTrainer, match=r"found no group at file:runs/group within 0\.3 s"):
+        list(distributed.run(chosen, rank=1, world_size=2, address=f"file:{kept}", timeout_s=0.3))
+    run = chosen.training(checkpoint=kept.parent / "training.pt")
+    message = Member(run, rank=0, world_size=2)._lost(1, (0, 1), 0.02)
+    assert "nothing came within 0.1 s" in message
+    assert "is in runs/training.pt" in message
+    monkeypatch.chdir(kept.parent)
+    run.file = tmp_path / "elsewhere.pt"
+    assert "is in elsewhere.pt" in Member(run, rank=0, world_size=2)._lost(1, (0, 1), 12.4)

@@ -351,3 +351,17 @@ def test_test_images_of_another_size_are_refused_before_training(shape):
             Training(settings(), images, labels, other, test_labels, **arguments)
     none = Training(settings(), images, labels, torch.zeros(0, *shape), test_labels[:0], **arguments)
     assert none.row()["test_accuracy"] is None
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_diverged_training_ends_with_the_step_and_the_learning_rate(steps):
+    run = training(settings(learning_rate=1e38, optimizer="sgd", num_steps=steps))
+    with pytest.raises(FloatingPointError, match=r"step \d .*learning_rate=1e\+38.*; pass a smaller learning_rate"):
+        list(run.rows())
+    assert not run.done
+
+
+def test_both_learning_rates_are_named_where_there_are_two():
+    run = training(settings(learning_rate=1e-3, first_learning_rate=1e38, first_optimizer="sgd", num_steps=3))
+    with pytest.raises(FloatingPointError, match=r"learning_rate=0\.001, first_learning_rate=1e\+38"):
+        list(run.rows())

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 
 import numpy as np
 import psutil
@@ -10,6 +11,7 @@ import torch
 from trainings import data, settings
 
 from privrob.kinds import Streams
+from privrob.learn import descent
 from privrob.learn.batches import as_labels
 from privrob.learn.cells import train_cell
 from privrob.learn.checkpoints import BadCheckpoint
@@ -241,3 +243,43 @@ def test_a_clipping_norm_that_runs_away_stops_at_its_range():
     state = Training(settings(release="adaptive_clipping", release_options=options), *data(), 3, Streams(0))
     list(state.rows())
     assert 1e-12 <= state.release.clip_norm <= 1e12
+
+
+# --------------------------------------------------------------------------------------------------------- diverging
+
+HUGE = 1e30  # finite, but not what becomes of it
+
+
+@pytest.mark.parametrize("steps", [1, 300])
+@pytest.mark.parametrize("release", ["clipping", "trimmed"])
+def test_a_diverged_training_ends_with_the_step_and_the_learning_rate(release, steps):
+    how = {"release": release, "max_grad_norm": math.inf, "noise_multiplier": 0.0, "sample_rate": 1.0}
+    images, *rest = data()
+    chosen = settings(learning_rate=HUGE, num_steps=steps, **how)
+    with pytest.raises(FloatingPointError, match=r"step \d+.*learning_rate( \(now |=)?.*1e\+30") as caught:
+        run(chosen, (images * 1e10, *rest))  # the first step is already beyond single precision
+    assert int(re.search(r"step (\d+)", str(caught.value))[1]) <= 50  # not at the end of 300
+
+
+def test_a_training_of_noise_alone_that_overflows_ends_too():
+    chosen = settings(sample_rate=1e-12, learning_rate=1e30, noise_multiplier=1.0, num_steps=60)
+    with pytest.raises(
+        FloatingPointError, match=r"by step 50 with learning_rate=1e\+30, max_grad_norm=1\.0; pass a smaller"
+    ):
+        run(chosen, data())
+
+
+def test_under_corruption_a_diverged_training_has_its_row():
+    how = {"release": "trimmed", "max_grad_norm": math.inf, "noise_multiplier": 0.0, "sample_rate": 1.0}
+    images, *rest = data()
+    chosen = settings(learning_rate=HUGE, num_steps=60, corruption="label", corruption_rate=0.25, **how)
+    row = run(chosen, (images * 1e10, *rest))[-1]
+    assert row["step"] == 60
+    assert row["num_not_finite"] > 0  # gradients that aren't finite count as the longest
+
+
+def test_the_look_at_the_parameters_changes_no_number(monkeypatch):
+    chosen = settings(num_steps=120, evaluate_every=40)
+    looked = run(chosen, data())
+    monkeypatch.setattr(descent, "check_finite", lambda *_, **__: None)
+    assert run(chosen, data()) == looked

@@ -51,3 +51,25 @@ def channels_last(images):
     images = images.contiguous(memory_format=torch.channels_last)
     n, c, h, w = images.shape
     return images.as_strided((n, c, h, w), (h * w * c, 1, w * c, c)) if c == 1 else images
+
+
+def as_records(name, images, labels, num_classes, device):
+    """Images and labels of one kind (``train``, say), checked, on the device, images in the fast order.
+
+    Args: name — ``{name}_images`` and ``{name}_labels`` in errors;  images — float (n, channels, height, width).
+    """
+    if not isinstance(images, torch.Tensor) or images.dtype not in (torch.float32, torch.float64) or images.ndim != 4:
+        kind = (
+            f"{images.dtype}, shape {tuple(images.shape)}"
+            if isinstance(images, torch.Tensor)
+            else type(images).__name__
+        )
+        raise TypeError(f"{name}_images must be a float tensor (n, channels, height, width), got {kind}")
+    if 0 in images.shape[1:]:
+        raise ValueError(f"{name}_images must have channels and pixels, got shape {tuple(images.shape)}")
+    if not torch.isfinite(images).all():
+        raise ValueError(f"{name}_images must be finite, got NaN or infinity among them")
+    labels = as_labels(f"{name}_labels", labels, num_classes=num_classes, device=device)
+    if len(images) != len(labels):
+        raise ValueError(f"{name}_labels must be as many as {name}_images, got {len(labels)} for {len(images)}")
+    return channels_last(images.to(device)), labels

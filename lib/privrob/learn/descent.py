@@ -33,6 +33,22 @@ def step_size(step, *, learning_rate, final_learning_rate=None, decay_steps, sch
     return learning_rate + (final_learning_rate - learning_rate) * share
 
 
+@torch.no_grad()
+def check_finite(parameters, *, step, about):
+    """End a training that has diverged: its parameters never become finite again, and its accuracies mean nothing.
+
+    Args: parameters — tensors;  step — steps done;  about — the settings that it hangs on, name to value, the one to
+        lower first.
+    Raises: FloatingPointError — a parameter is NaN or infinite.
+    """
+    if not all(torch.stack([torch.isfinite(p).all() for p in parameters]).tolist()):
+        told = ", ".join(f"{name}={value!r}" for name, value in about.items())
+        raise FloatingPointError(
+            f"parameters must stay finite, got NaN or infinity by step {step} with {told}; pass a smaller "
+            f"{' or '.join(about)}"
+        )
+
+
 class Descent:
     """One optimizer's state over a list of parameters.
 

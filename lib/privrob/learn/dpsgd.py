@@ -26,7 +26,7 @@ import torch
 
 from privrob import checks
 from privrob.learn import checkpoints, descent, knowing, models, releases
-from privrob.learn.batches import as_labels, channels_last, poisson_batch
+from privrob.learn.batches import as_records, poisson_batch
 from privrob.learn.checkpoints import BadCheckpoint  # noqa: F401  (raised by training)
 from privrob.learn.clip import check_model
 from privrob.learn.corruption import Corruption
@@ -34,6 +34,7 @@ from privrob.learn.seen import Seen
 
 _EVALUATED_AT_ONCE = 2500
 _CHECKPOINT = 3
+_LOOK_EVERY = 50  # steps between looks at whether the parameters are finite
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,8 @@ def train(
         checkpoint — a file: written at each evaluation, and read first if it is there, so that a training that was
         killed goes on from it, to the same bits;
         public — (images, labels) of records without privacy, for the releases that need some.
+    Raises: FloatingPointError — the training has diverged: the gradient of a record, or a parameter, isn't finite. With
+        ``corruption`` parameters may be anything: that is what is studied.
     Yields: dicts. ``step``, ``epoch`` (= step · q), ``test_accuracy`` (None without test records), and of the steps
         since the row before: ``train_loss`` (mean over the drawn records, before their steps; None if none was drawn),
         ``clipped_fraction``, ``median_grad_norm``, ``grad_norm_10``, ``grad_norm_90`` (deciles), ``largest_grad_norm``
@@ -247,9 +250,9 @@ class Training:
         self.settings, self.progress = settings, progress
         self.device = resolve_device(settings.device)
         num_classes = self.num_classes = checks.integer("num_classes", num_classes, low=2)
-        self.images, self.labels = _part("train", images, labels, num_classes, self.device)
+        self.images, self.labels = as_records("train", images, labels, num_classes, self.device)
         self.test_images, self.test_labels = self._like(
-            "test", _part("test", test_images, test_labels, num_classes, self.device)
+            "test", as_records("test", test_images, test_labels, num_classes, self.device)
         )
         self.public_images, self.public_labels = (None, None) if public is None else self._public(public, num_classes)
         if len(self.images) == 0:
@@ -291,7 +294,7 @@ class Training:
     def _public(self, public, num_classes):
         if not isinstance(public, (tuple, list)) or len(public) != 2:
             raise TypeError(f"public must be (images, labels) or None, got {type(public).__name__}")
-        return self._like("public", _part("public", *public, num_classes, self.device))
+        return self._like("public", as_records("public", *public, num_classes, self.device))
 
     def _like(self, name, part):
         """The part, if its images are of the training images' kind."""
@@ -342,8 +345,18 @@ class Training:
         if self.progress:
             self.progress(self.step, settings.num_steps)
         every = settings.evaluate_every or max(settings.num_steps, 1)
-        due = self.step % every == 0 or self.step in settings.evaluate_at
-        return self.row() if due and self.step < settings.num_steps else None
+        due, last = self.step % every == 0 or self.step in settings.evaluate_at, self.step == settings.num_steps
+        if due or last or self.step % _LOOK_EVERY == 0:
+            self._check_finite()
+        return self.row() if due and not last else None
+
+    def _check_finite(self):
+        """Ends a training that has diverged, unless records are corrupted: there it is an outcome, with its row."""
+        settings = self.settings
+        if not settings.corruption_rate:
+            about = {"learning_rate": settings.learning_rate}
+            about |= {"max_grad_norm": settings.max_grad_norm} if settings.clips else {}
+            descent.check_finite(self.parameters, step=self.step, about=about)
 
     def row(self):
         """What was seen since the row before, and where training stands."""
@@ -429,21 +442,3 @@ class Training:
 def _plain(value):
     """A numpy or other number as Python's own."""
     return value.item() if hasattr(value, "item") else float(value)
-
-
-def _part(name, images, labels, num_classes, device):
-    if not isinstance(images, torch.Tensor) or images.dtype not in (torch.float32, torch.float64) or images.ndim != 4:
-        kind = (
-            f"{images.dtype}, shape {tuple(images.shape)}"
-            if isinstance(images, torch.Tensor)
-            else type(images).__name__
-        )
-        raise TypeError(f"{name}_images must be a float tensor (n, channels, height, width), got {kind}")
-    if 0 in images.shape[1:]:
-        raise ValueError(f"{name}_images must have channels and pixels, got shape {tuple(images.shape)}")
-    if not torch.isfinite(images).all():
-        raise ValueError(f"{name}_images must be finite, got NaN or infinity among them")
-    labels = as_labels(f"{name}_labels", labels, num_classes=num_classes, device=device)
-    if len(images) != len(labels):
-        raise ValueError(f"{name}_labels must be as many as {name}_images, got {len(labels)} for {len(images)}")
-    return channels_last(images.to(device)), labels

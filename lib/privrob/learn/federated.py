@@ -173,6 +173,11 @@ class Simulation:
             vectors = clipped(self.gradients(users, weights, number), settings.max_grad_norm)
             for vector in vectors:  # one by one: the sum doesn't depend on the parts
                 total = total + vector
+            if settings.attack == "none" and not np.isfinite(total).all():  # under attack it is an outcome
+                raise FloatingPointError(
+                    f"gradients must stay finite, got NaN or infinity in round {number + 1} with learning_rate="
+                    f"{settings.learning_rate!r}; pass a smaller learning_rate"
+                )
             sent.append(self._sent(vectors, users, number))
         mean = total / len(honest) if len(honest) else None
         if settings.attack in KNOWING:

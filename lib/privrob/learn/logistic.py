@@ -101,6 +101,12 @@ def train(settings, inputs, labels, test_inputs, test_labels, *, num_classes, st
             loss = (
                 -scores[torch.arange(len(labels)), labels].mean() + settings.strong_convexity / 2 * weights.norm() ** 2
             )
+            if not math.isfinite(loss):
+                raise FloatingPointError(
+                    f"the loss must stay finite, got {float(loss)} by step {step} with "
+                    f"step_size={settings.step_size!r}, noise_std={settings.noise_std!r}; pass a smaller noise_std or "
+                    "step_size"
+                )
             right = (test_inputs @ weights).argmax(1) == test_labels
             yield {
                 "step": step,

@@ -29,6 +29,7 @@ from privrob.learn.stobatch import networks
 
 LOW, HIGH = -1.0, 1.0  # the range of an image: sensitivities and attacks depend on it
 _FORMAT, _SAVE_EVERY, _LOSSES = 1, 200, 50
+_LOOK_EVERY = 50  # steps between looks at whether the parameters are finite; a divisor of _SAVE_EVERY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,7 @@ class Training:
         """All steps that are left. Returns this training.
 
         Args: progress — function of (steps done, of how many), or None.
+        Raises: FloatingPointError — the training has diverged.
         """
         while self.step < self.settings.num_steps:
             loss = self.advance()
@@ -145,6 +147,9 @@ class Training:
             self.step += 1
             if progress:
                 progress(self.step, self.settings.num_steps)
+            if self.step % _LOOK_EVERY == 0 or self.step == self.settings.num_steps:
+                about = {"learning_rate": self.settings.learning_rate}
+                descent.check_finite(self.parameters, step=self.step, about=about)
             if self.file and (self.step % _SAVE_EVERY == 0 or self.step == self.settings.num_steps):
                 self._save()
         return self

@@ -34,6 +34,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -193,16 +194,37 @@ class Member:
     def _lost(self, other, task, waited):
         training = self.training
         if self.rank:
-            return f"rank {self.rank}: no answer from the server in step {training.step} ({waited:.0f} s); stopped"
+            return f"rank {self.rank}: no answer from the server in step {training.step} ({_seconds(waited)}); stopped"
         training.save()
         who = f"rank {other} (trainer {task[0]}, worker {task[1]})" if task else "a trainer"
         kept = (
-            f"the state after {training.step} completed steps is in {training.file}" if training.file else "not saved"
+            f"the state after {training.step} completed steps is in {_shown(training.file)}"
+            if training.file
+            else "not saved"
         )
         return (
-            f"lost {who} in step {training.step}: nothing came within {waited:.0f} s. The step was not applied; "
+            f"lost {who} in step {training.step}: nothing came within {_seconds(waited)}. The step was not applied; "
             f"{kept}. Start all processes again with the same commands to go on from there"
         )
+
+
+def _seconds(time_s):
+    """A time in words, rounded up to the next 0.1 s where it is short: never 0."""
+    return f"{max(1, math.ceil(10 * time_s)) / 10:.1f} s" if time_s < 10 else f"{time_s:.0f} s"
+
+
+def _shown(file):
+    """A file as one finds it again from here: its path below the working folder, else its name alone."""
+    file = Path(file)
+    try:
+        return str(file.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return file.name
+
+
+def _address(address):
+    kind, _, path = address.partition(":")
+    return f"file:{_shown(path)}" if kind == "file" else address
 
 
 def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, save_every=1, progress=None):
@@ -231,7 +253,7 @@ def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, s
         )
     except (RuntimeError, ValueError) as error:
         raise LostTrainer(
-            f"rank {rank} of {world_size} found no group at {address} within {timeout_s:.0f} s: {error}"
+            f"rank {rank} of {world_size} found no group at {_address(address)} within {_seconds(timeout_s)}: {error}"
         ) from error
     try:
         more = {"checkpoint": checkpoint, "save_every": save_every, "progress": progress} if rank == 0 else {}
@@ -242,7 +264,7 @@ def run(study, *, rank, world_size, address, checkpoint=None, timeout_s=600.0, s
 
 def main(arguments=None):
     """Run one process; rank 0 prints a JSON line a row. Exit status 2: something is wrong with the study or the command
-    line, 3: a trainer was lost.
+    line, or the training diverged; 3: a trainer was lost.
 
     Args: arguments — of the command line, None: the process's own.
     """
@@ -269,7 +291,7 @@ def main(arguments=None):
     except LostTrainer as error:
         print(error, flush=True)
         return 3
-    except OtherStudy as error:
+    except (OtherStudy, FloatingPointError) as error:
         print(error, flush=True)
         return 2
     return 0

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import torch
 from privrob import checks
 from privrob.learn import checkpoints
 from privrob.learn.batches import as_labels, channels_last
-from privrob.learn.descent import Descent
+from privrob.learn.descent import Descent, check_finite
 from privrob.learn.dpsgd import resolve_device
 from privrob.learn.stobatch import networks, steps
 from privrob.learn.stobatch.deployed import StoBatch
@@ -199,8 +200,11 @@ class Training:
     def apply(self, mean):
         """The server's step on the mean contribution.
 
+        Raises: FloatingPointError — the training has diverged; a step on losses that aren't finite is not applied.
         Paper: stobatch, Algorithm 1 (line 12) and Algorithm 4 (line 16).
         """
+        losses = mean[-len(steps.LOSSES) :].tolist()
+        self._check_finite(losses)
         values = list(mean[: -len(steps.LOSSES)].split([t.numel() for t in (*self.first, *self.rest, *self.buffers)]))
         values = [v.view(t.shape) for v, t in zip(values, (*self.first, *self.rest, *self.buffers))]
         ends = len(self.first), len(self.first) + len(self.rest)
@@ -210,9 +214,25 @@ class Training:
             descent.step(part, rate)
         self._put(self.buffers, values[ends[1] :])
         self.seen[0] += 1
-        for name, value in zip(steps.LOSSES, mean[-len(steps.LOSSES) :].tolist()):
+        for name, value in zip(steps.LOSSES, losses):
             self.seen[1][name] += value
         self.step += 1
+        check_finite((*self.first, *self.rest), step=self.step, about=self._rates())
+
+    def _rates(self):
+        """What a divergence hangs on, by name."""
+        own = self.settings.first_learning_rate
+        more = {} if own is None else {"first_learning_rate": own}
+        return {"learning_rate": self.settings.learning_rate, **more}
+
+    def _check_finite(self, losses):
+        if not all(map(math.isfinite, losses)):
+            told = ", ".join(f"{name}={value:g}" for name, value in zip(steps.LOSSES, losses))
+            rates = ", ".join(f"{name}={value!r}" for name, value in self._rates().items())
+            raise FloatingPointError(
+                f"losses must stay finite, got {told} in step {self.step + 1} with {rates}; pass a smaller "
+                f"{' or '.join(self._rates())}"
+            )
 
     @staticmethod
     @torch.no_grad()
