@@ -450,3 +450,19 @@ def test_a_diverged_training_ends_at_its_last_step_too():
     run.advance = advance
     with pytest.raises(FloatingPointError, match=r"by step 1 with learning_rate=0\.1; pass a smaller learning_rate"):
         run.run()
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_what_fails_because_parameters_are_not_finite_says_so(name):
+    run = make(KINDS[name][0], settings(name, **{**KINDS[name][2], "num_steps": 60, "batch_size": 20}))
+    take = run.advance
+
+    def advance():
+        loss = take()
+        with torch.no_grad():
+            run.parameters[-1][0] = math.nan  # attacks refuse such logits, projections such gradients
+        return loss
+
+    run.advance = advance
+    with pytest.raises(FloatingPointError, match=r"step \d+.*learning_rate"):
+        run.run()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from privrob.learn.descent import OPTIMIZERS, Descent, check_finite, step_size
+from privrob.learn.descent import OPTIMIZERS, Descent, check_finite, said_if_diverged, step_size
 from privrob.learn.dpsgd import DPSGDSettings
 
 ADVANCED = ("dplearn", "Advanced topic: how to improve the trade-off")
@@ -84,3 +84,11 @@ def test_a_parameter_that_is_not_finite_is_named_with_the_way_out(bad):
         FloatingPointError, match=r"by step 7 with learning_rate=2\.5, .*=1\.0; pass a smaller learning_rate"
     ):
         check_finite(parameters, step=7, about={"learning_rate": 2.5, "max_grad_norm": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(1.0, ValueError), (1e30, FloatingPointError), (math.nan, FloatingPointError)]
+)
+def test_an_error_of_a_step_is_explained_by_divergence_only_where_there_is_one(value, kind):
+    with pytest.raises(kind), said_if_diverged([torch.full((2,), value)], step=3, about={"learning_rate": 0.1}):
+        raise ValueError("model must return finite logits")

@@ -10,6 +10,7 @@ With g the noisy mean gradient of step t and η the step size there:
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import torch
@@ -17,6 +18,7 @@ import torch
 OPTIMIZERS = ("sgd", "adam", "adagrad")
 SCHEDULES = ("linear", "cosine")
 _MEAN, _SQUARE, _TINY = 0.9, 0.999, 1e-8
+_DIVERGED = 1e12  # where single precision runs out in a layer or two
 
 
 def step_size(step, *, learning_rate, final_learning_rate=None, decay_steps, schedule="linear"):
@@ -34,19 +36,32 @@ def step_size(step, *, learning_rate, final_learning_rate=None, decay_steps, sch
 
 
 @torch.no_grad()
-def check_finite(parameters, *, step, about):
+def check_finite(parameters, *, step, about, most=math.inf):
     """End a training that has diverged: its parameters never become finite again, and its accuracies mean nothing.
 
     Args: parameters — tensors;  step — steps done;  about — the settings that it hangs on, name to value, the one to
-        lower first.
-    Raises: FloatingPointError — a parameter is NaN or infinite.
+        lower first;  most — a parameter of that size or above is as bad.
+    Raises: FloatingPointError — a parameter is NaN, infinite or too large.
     """
-    if not all(torch.stack([torch.isfinite(p).all() for p in parameters]).tolist()):
+    if not all(torch.stack([(p.abs() < most).all() for p in parameters]).tolist()):
         told = ", ".join(f"{name}={value!r}" for name, value in about.items())
+        found = "NaN or infinity" if most == math.inf else f"NaN or sizes above {most:g}"
         raise FloatingPointError(
-            f"parameters must stay finite, got NaN or infinity by step {step} with {told}; pass a smaller "
-            f"{' or '.join(about)}"
+            f"parameters must stay finite, got {found} by step {step} with {told}; pass a smaller {' or '.join(about)}"
         )
+
+
+@contextlib.contextmanager
+def said_if_diverged(parameters, *, step, about):
+    """Where a step fails because the training has diverged before it, the error says that, and not what came of it.
+
+    Args: as of :func:`check_finite`.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError):  # logits that are refused, a decomposition that doesn't end
+        check_finite(parameters, step=step, about=about, most=_DIVERGED)
+        raise
 
 
 class Descent:

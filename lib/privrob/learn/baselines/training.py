@@ -135,8 +135,10 @@ class Training:
         Args: progress — function of (steps done, of how many), or None.
         Raises: FloatingPointError — the training has diverged.
         """
+        about = {"learning_rate": self.settings.learning_rate}
         while self.step < self.settings.num_steps:
-            loss = self.advance()
+            with descent.said_if_diverged(self.parameters, step=self.step, about=about):
+                loss = self.advance()
             if loss is not None:
                 if not math.isfinite(loss):
                     raise FloatingPointError(
@@ -148,7 +150,6 @@ class Training:
             if progress:
                 progress(self.step, self.settings.num_steps)
             if self.step % _LOOK_EVERY == 0 or self.step == self.settings.num_steps:
-                about = {"learning_rate": self.settings.learning_rate}
                 descent.check_finite(self.parameters, step=self.step, about=about)
             if self.file and (self.step % _SAVE_EVERY == 0 or self.step == self.settings.num_steps):
                 self._save()
