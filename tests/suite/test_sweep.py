@@ -256,6 +256,24 @@ def test_a_cell_computes_with_one_thread_wherever_it_runs(store):
     assert {r["threads"] for r in (here, *there)} == {1}
 
 
+def test_thread_pools_are_looked_for_once_and_again_after_an_import(store, monkeypatch):
+    import threadpoolctl
+
+    looked, real = [], threadpoolctl.ThreadpoolController
+    monkeypatch.setattr(threadpoolctl, "ThreadpoolController", lambda: looked.append(1) or real())
+    sweep._thread_pools.cache_clear()
+    run(WORK, store)
+    assert len(looked) == 1
+    monkeypatch.setitem(sys.modules, "brings_a_pool", sys)
+    run(WORK, store, fresh=True)
+    assert len(looked) == 2
+
+
+def test_looking_for_stored_cells_lists_no_folder(store, monkeypatch):
+    monkeypatch.setattr(sweep.Path, "glob", lambda *_: pytest.fail("a folder was listed"))
+    assert run(WORK, store).computed == 4
+
+
 def test_progress_is_told_after_each_cell(store):
     told = []
     run(WORK[:3], store, progress=lambda *at: told.append(at))

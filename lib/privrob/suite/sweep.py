@@ -19,6 +19,7 @@ Optional attributes of the function:
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import importlib.util
@@ -151,8 +152,10 @@ class Store:
         for folder in self.folders:
             if (record := self._read(folder / cell.file, cell)) is not None:
                 return {**record, "stale": False}
+        if not any_code:
+            return None
         others = [p for f in self.folders for p in f.joinpath(cell.file.parent).glob(f"{cell.identity[:32]}.*.json")]
-        for path in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True) if any_code else ():
+        for path in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True):
             if (record := self._read(path, cell)) is not None:
                 return {**record, "stale": True}
         return None
@@ -286,7 +289,8 @@ def _compute(work, store, engine, num_workers):
     """Yield (cell, result) as they are done. One local worker means this process: the same rows, no second start-up."""
     if not work:
         return
-    places = [[str(store.scratch(cell).resolve()) for cell in group] for group in work]
+    below = Store(store.folder.resolve())  # resolved once: it asks the system about every folder on the way
+    places = [[str(below.scratch(cell)) for cell in group] for group in work]
     if engine == "local" and min(num_workers, len(work)) == 1:
         for group, scratch in zip(work, places, strict=True):
             yield from zip(group, compute_group(group, scratch, check_code=False), strict=True)
@@ -359,12 +363,19 @@ def _checked(rows, cell):
     return load_json(dump_json(rows))
 
 
+@functools.lru_cache(maxsize=1)
+def _thread_pools(_modules):
+    """The thread pools that are loaded. Looking for them takes milliseconds, so they are looked for again only after
+    an import, which may have brought another one."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def one_thread():
     """One thread for BLAS and torch while the cell runs, as on a worker, so that sums are taken in the same order."""
-    from threadpoolctl import threadpool_limits
-
     stack = ExitStack()
-    stack.enter_context(threadpool_limits(1))
+    stack.enter_context(_thread_pools(len(sys.modules)).limit(limits=1))
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
         before = torch.get_num_threads()
