@@ -147,7 +147,7 @@ def run(argv, verbs=()):
     how.add_argument("--fresh", action="store_true", help="run even what is up to date, and compute every cell again")
     how.add_argument("--redraw", action="store_true", help="draw figures and tables from stored rows; compute nothing")
     a = parser.parse_args(argv)
-    from privrob.suite import catalogue
+    from privrob.suite import catalogue, inputs
 
     study, out = _study(a)
     home = (repository() / "results").resolve()
@@ -161,6 +161,8 @@ def run(argv, verbs=()):
     except catalogue.NoSuchNotebook as error:
         near = difflib.get_close_matches(study.notebooks[0], verbs, n=1)
         raise Refused(f"{error}" + (f"; or the verb: ./run_all.sh {near[0]}" if near else "")) from None
+    if not a.list:
+        inputs.check_folders([plan for _, plans, _ in parts for plan in plans])
     if a.list or a.dry_run:
         for line in dict.fromkeys(line for _, _, notices in parts for line in notices):
             print(f"note: {line}")
@@ -170,7 +172,7 @@ def run(argv, verbs=()):
 
 
 def _run(study, parts, a, out):
-    from privrob.suite import engine, files, index, session, studies
+    from privrob.suite import engine, files, index, inputs, session, studies
     from privrob.suite import run as driver
 
     plans = [plan for _, plans, _ in parts for plan in plans]
@@ -205,7 +207,7 @@ def _run(study, parts, a, out):
         if sys.version_info[:2] != (3, 11):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
         try:
-            _fetch(plans)
+            inputs.fetch(plans)
             for values, some, _ in parts:
                 if values:
                     print(f"\n{', '.join(f'{n} = {v}' for n, v in values.items())}")
@@ -233,25 +235,6 @@ def _run(study, parts, a, out):
     elif ended and not bad:
         print(f"Read on: {driver._relative(plans[0].folder / 'notebook.ipynb')}" + (", …" if len(plans) > 1 else ""))
     return 1 if bad else 0
-
-
-def _fetch(plans):
-    """Bring the data sets that the plans read, before any notebook's clock starts.
-
-    An unknown name ends the run here; what cannot be had is told in full, and its notebooks fail while others go on.
-    """
-    chosen = [{**p.source.defaults, **p.changes} for p in plans]
-    values = [v for parameters in chosen for name, v in parameters.items() if name.endswith("dataset")]
-    names = sorted({v for v in values if isinstance(v, str) and v and not v.startswith(("synthetic", "folder:"))})
-    if not names:
-        return
-    from privrob.learn import datasets
-
-    for name in names:
-        try:
-            datasets.fetch(name)
-        except (datasets.DataUnavailable, datasets.DataCorrupt) as error:
-            print(f"note: {error}")
 
 
 def _list(plans, *, parameters):
