@@ -184,3 +184,71 @@ def test_a_worked_study_can_be_run_as_it_stands(file, capsys, monkeypatch):
     assert studies.read(file).title
     assert cli.main(["--study", str(file), "--dry-run"]) == 0
     assert "run   " in capsys.readouterr().out
+
+
+SHA = "0" * 64
+SWEEP = Study((ONE,), "smoke", {}, {"scale": ["1.0", "3.0"]})
+
+
+def leave(folder, name=ONE, *, claims=(), pictures=(), table=False):
+    """A result as a run leaves it, without running anything."""
+    place = folder / name / "smoke"
+    result = {"format": 1, "notebook": name, "title": "Toy", "preset": "smoke", "parameters": {"scale": 1.0}}
+    result |= {"changed_parameters": {}, "seed": 0, "device": {"type": "cpu", "name": "CPU"}, "commit": "abc"}
+    result |= {"versions": {"python": "3.11", "privrob": "0", "numpy": "2"}, "inputs": SHA, "data": [], "sweeps": []}
+    result |= {"sources": {"notebook": SHA, "library": SHA}, "figures": [], "claims": list(claims), "summary": "0/0"}
+    result |= {"files": dict.fromkeys(pictures, SHA), "run": {"started": "now", "seconds": 1.0, "token": ""}}
+    files.write_text(place / "result.json", files.dump_json(result))
+    if table:
+        files.write_text(place / "rows.csv", files.rows_to_csv([{"scale": 1.0, "got": 2.5}]))
+    return place
+
+
+def page_of(out, planned=(ONE,)):
+    studies.write(SWEEP, out, planned)
+    return (out / "COMPARISON.md").read_text(encoding="utf-8")
+
+
+def test_a_comparison_of_nothing_says_that_there_are_no_results(tmp_path):
+    page = page_of(tmp_path, (ONE, TWO))
+    assert f"No results in any of the 2 settings: {ONE}, {TWO}." in page
+    assert "##" not in page
+    assert "verdicts.csv" not in page, "no link to what is not there"
+    assert not (tmp_path / "verdicts.csv").exists()
+    assert "No results in any of the 2 settings; the same command makes them." in page_of(tmp_path, ())
+
+
+@pytest.mark.parametrize(
+    ("pictures", "table", "said"),
+    [
+        (["a.png"], False, "It judges no numbered item and keeps no table; the notebooks have the rest."),
+        ([], True, "It judges no numbered item and draws no figure; the notebooks have the rest."),
+        ([], False, "It judges no numbered item, keeps no table and draws no figure; the notebooks have the rest."),
+    ],
+)
+def test_a_section_says_what_it_does_not_have_and_links_to_the_notebooks(tmp_path, pictures, table, said):
+    for _, folder in SWEEP.folders(tmp_path):
+        leave(folder, pictures=pictures, table=table)
+    page = page_of(tmp_path)
+    assert page.count(f"## {ONE}\n\n") == 1
+    assert said in page
+    assert f"Notebooks: [scale = 1.0](scale=1.0/{ONE}/smoke/notebook.ipynb), [scale = 3.0](" in page
+    assert "\n\n\n" not in page
+
+
+def test_what_is_missing_or_damaged_in_one_setting_is_named(tmp_path):
+    (_, first), (_, second) = SWEEP.folders(tmp_path)
+    leave(first, pictures=["a.png"])
+    assert "No results of scale = 3.0." in page_of(tmp_path)
+    files.write_text(leave(second) / "result.json", "{")
+    page = page_of(tmp_path)
+    assert "Damaged results of scale = 3.0: the same command makes them again." in page
+    assert "No results" not in page
+    assert "came out the same in all" not in page, "there is nothing to compare with"
+
+
+def test_two_results_folders_without_a_common_notebook_are_told_so(tmp_path, capsys):
+    leave(tmp_path / "a", ONE)
+    leave(tmp_path / "b", TWO)
+    assert cli.main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "nothing to compare: no notebook and preset has results in both" in capsys.readouterr().out

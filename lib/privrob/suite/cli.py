@@ -219,7 +219,7 @@ def _run(study, parts, a, out):
             if made:
                 files.remove_if_unused(out)
             if study.changes and out.is_dir():
-                page = studies.write(study, out)
+                page = studies.write(study, out, planned={p.name for p in plans})
             if reference and out.is_dir():
                 index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)
     print(f"\n{driver.table(ended)}")

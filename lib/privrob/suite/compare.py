@@ -17,6 +17,8 @@ def main(first, second):
             raise ValueError(f"diff needs two results folders, {folder} holds no results")
     shared = sorted(set(a) & set(b))
     lines = [f"only in {first if k in a else second}: {' '.join(k)}" for k in sorted(set(a) ^ set(b))]
+    if not shared:
+        lines.append("nothing to compare: no notebook and preset has results in both")
     for key in shared:
         lines += [f"{' '.join(key)}: {line}" for line in _differences(a[key], b[key])]
     print("\n".join(lines) if lines else f"no differences in {len(shared)} results")

@@ -215,33 +215,75 @@ def joined(study, out):
     return replace(study, notebooks=both, title=study.title or there.title)
 
 
-def write(study, out):
+def write(study, out, planned=()):
     """Leave the study's own file in its folder, and the page that compares its combinations; returns the page or None.
 
-    What has no results (yet) is named in the page.
+    What has no results (yet) is named in the page, of the notebooks that are there and of those ``planned``.
     """
     write_text(Path(out) / FILE, study.text())
     if not study.sweep:
         return None
-    results = {}
+    results, read_, rows, sections = {}, {}, [], []
     for values, folder in study.folders(out):
         shown = ", ".join(f"{n} = {v}" for n, v in values.items())
-        results[shown] = {name: f for (name, preset), f in record.find(folder).items() if preset == study.preset}
-    names = sorted({name for found in results.values() for name in found})
-    rows, text = [], [f"# {study.title or 'Comparison: ' + ', '.join(study.sweep)}", ""]
-    again = f"`./run_all.sh --study {_from_here(Path(out) / FILE)}`"
-    text += [f"Preset {study.preset}. To run it again: {again}. All verdicts: [{VERDICTS}]({VERDICTS}).", ""]
+        found = {name: f for (name, preset), f in record.find(folder).items() if preset == study.preset}
+        results[shown], read_[shown] = found, {name: read for name, f in found.items() if (read := _readable(f))}
+    names = sorted({name for found in read_.values() for name in found})
     for name in names:
-        read_ = {shown: record.read(found[name]) for shown, found in results.items() if name in found}
-        text += [f"## {name}", "", _verdicts(name, read_, rows), ""]
-        text += _together(study, Path(out), name)
-        text += _pictures(out, name, results, read_)
-        if missing := [shown for shown in results if shown not in read_]:
-            text += [f"No results of {'; '.join(missing)}.", ""]
-    write_text(Path(out) / PAGE, "\n".join(text))
+        here = {shown: found[name] for shown, found in read_.items() if name in found}
+        judged = _verdicts(name, here, rows)
+        tables_, pictures = _together(study, Path(out), name), _pictures(out, name, results, here)
+        sections += [f"## {name}", "", *([judged, ""] if judged else []), *tables_, *pictures]
+        sections += _lacking(judged=judged, tables_=tables_, figures=any(map(_figures, here.values())))
+        missing = [shown for shown in results if shown not in here]
+        damaged = [shown for shown in missing if name in results[shown]]
+        if missing := [shown for shown in missing if shown not in damaged]:
+            sections += [f"No results of {'; '.join(missing)}.", ""]
+        if damaged:
+            sections += [f"Damaged results of {'; '.join(damaged)}: the same command makes them again.", ""]
+    again = f"`./run_all.sh --study {_from_here(Path(out) / FILE)}`"
+    verdicts = f" All verdicts: [{VERDICTS}]({VERDICTS})." if rows else ""
+    text = [f"# {study.title or 'Comparison: ' + ', '.join(study.sweep)}", ""]
+    text += [f"Preset {study.preset}. To run it again: {again}.{verdicts}", ""]
+    if waiting := sorted({*planned, *(n for found in results.values() for n in found)} - set(names)):
+        text += [f"No results in any of the {len(results)} settings: {', '.join(waiting)}.", ""]
+    elif not names:
+        text += [f"No results in any of the {len(results)} settings; the same command makes them.", ""]
+    write_text(Path(out) / PAGE, "\n".join(text + sections))
     head = ("notebook", "setting", "item", "got", "spread", "verdict", "note")
-    write_text(Path(out) / VERDICTS, rows_to_csv([dict(zip(head, row)) for row in rows]))
+    if rows:
+        write_text(Path(out) / VERDICTS, rows_to_csv([dict(zip(head, row)) for row in rows]))
     return Path(out) / PAGE
+
+
+def _readable(folder):
+    """The result in a folder; None where it is damaged."""
+    try:
+        return record.read(folder)
+    except record.BadResult:
+        return None
+
+
+def _lacking(*, judged, tables_, figures):
+    """In words what a notebook's section does not have, and where to look instead; nothing where all is there."""
+    lacks = [
+        words_
+        for words_, there in (
+            ("judges no numbered item", judged),
+            ("keeps no table", tables_),
+            ("draws no figure", figures),
+        )
+        if not there
+    ]
+    if not lacks:
+        return []
+    last = " and ".join([", ".join(lacks[:-1]), lacks[-1]]) if len(lacks) > 1 else lacks[0]
+    return [f"It {last}; the notebooks have the rest.", ""]
+
+
+def _figures(result):
+    """Names of the pictures of a result, in order."""
+    return [f for f in sorted(result["files"]) if f.endswith(".png")]
 
 
 def _together(study, out, name):
@@ -268,7 +310,8 @@ def _from_here(path):
 
 
 def _verdicts(name, results, rows):
-    """What each setting got for each item, as a table; ``rows`` gets the same, longer. Equal lines are only counted."""
+    """What each setting got for each item, as a table, empty where nothing is judged; ``rows`` gets the same, longer.
+    Equal lines are only counted."""
     judged = {shown: {c["id"]: c for c in result["claims"]} for shown, result in results.items()}
     items = list(dict.fromkeys(i for found in judged.values() for i in found))
     lines, equal = [], 0
@@ -287,15 +330,17 @@ def _verdicts(name, results, rows):
             equal += 1
         else:
             lines.append([f"{item.partition('/')[2].replace('_', ' ')} ({first['where']})", *line])
-    text = tables.table(["item", *judged], lines) + "\n" if lines else ""
-    return text + (f"\n{equal} of {len(items)} items came out the same in all." if items else "It judges no item.")
+    parts = [tables.table(["item", *judged], lines)] if lines else []
+    if len(judged) > 1 and items:
+        parts.append(f"{equal} of {len(items)} items came out the same in all.")
+    return "\n\n".join(parts)
 
 
 def _pictures(out, name, results, read_):
     """Each figure of a notebook, once for each setting, and links to the notebooks."""
-    folders = {shown: found[name].relative_to(out).as_posix() for shown, found in results.items() if name in found}
+    folders = {shown: results[shown][name].relative_to(out).as_posix() for shown in read_}
     links = [f"[{shown}]({folder}/notebook.ipynb)" for shown, folder in folders.items()]
-    figures = list(dict.fromkeys(f for r in read_.values() for f in sorted(r["files"]) if f.endswith(".png")))
+    figures = list(dict.fromkeys(f for result in read_.values() for f in _figures(result)))
     text, equal = [f"Notebooks: {', '.join(links)}.", ""], []
     for figure in figures:
         held = {shown: folder for shown, folder in folders.items() if figure in read_[shown]["files"]}
