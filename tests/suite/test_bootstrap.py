@@ -180,3 +180,51 @@ def test_a_long_step_is_told_to_be_alive_and_a_failed_one_ends_in_words(monkeypa
     with pytest.raises(SystemExit):
         bootstrap.call([sys.executable, "-c", "raise SystemExit(3)"])
     assert "failed (exit status 3)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://name:secret@mirror.example:8443/token-secret/simple?key=secret", "https://mirror.example:8443"),
+        ("https://secret@mirror.example/simple", "https://mirror.example"),
+        ("file:///opt/wheels", "the folder /opt/wheels"),
+        ("/opt/wheels", "the folder /opt/wheels"),
+        ("https://[broken", "an address that cannot be read"),
+        ("https://mirror.example:secret/", "an address that cannot be read"),
+    ],
+)
+def test_an_index_is_shown_without_what_may_be_a_password(address, shown):
+    assert bootstrap.host(address) == shown
+
+
+def test_the_indexes_are_told_before_pip_starts_and_the_way_on_after_it_failed(monkeypatch, tmp_path, capfd):
+    for name in bootstrap.INDEXES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:secret@one.example/whl/cpu https://two.example/simple")
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\n[ "$3" = --version ] && exit 0\necho pip starts >&2\nexit 1\n')
+    python.chmod(0o755)
+    with pytest.raises(SystemExit):
+        bootstrap.make_venv(tmp_path / "env")
+    told = capfd.readouterr().err
+    first = "pip looks at https://one.example, https://two.example (PIP_EXTRA_INDEX_URL)"
+    assert told.startswith(first)
+    assert told.index(first) < told.index("pip starts") < told.index("without a network: ./run_all.sh --no-env")
+    assert "(PIP_INDEX_URL)" not in told, "nobody set it"
+    assert "secret" not in told
+
+
+def test_nothing_is_said_of_indexes_that_nobody_set(monkeypatch, capsys):
+    for name in bootstrap.INDEXES:
+        monkeypatch.delenv(name, raising=False)
+    bootstrap.say_indexes()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_way_on_is_told_once_while_a_step_is_long(monkeypatch, capfd):
+    monkeypatch.setattr(bootstrap, "ALIVE", 0.2)
+    bootstrap.call([sys.executable, "-c", "import time; time.sleep(0.9)"], instead="go another way")
+    told = capfd.readouterr().err
+    assert told.count("still installing") >= 2
+    assert told.count("go another way") == 1

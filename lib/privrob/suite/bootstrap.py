@@ -81,18 +81,54 @@ def only_one(folder):
         yield
 
 
-def call(command, **kwargs):
+INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
+OFFLINE = (
+    "without a network: ./run_all.sh --no-env takes a Python that has the packages (it names what is lacking); or set "
+    "PIP_INDEX_URL to a mirror, or PIP_NO_INDEX=1 and PIP_FIND_LINKS to a folder of wheels"
+)
+
+
+def host(address):
+    """An address as it may be shown: its scheme and host alone, for a path or a name in it may be a password."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(address)
+        if parts.scheme in ("", "file"):
+            return f"the folder {parts.path}"
+        return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}" if parts.hostname else "?"
+    except ValueError:
+        return "an address that cannot be read"
+
+
+def say_indexes():
+    """Tell where pip will look, before it does: a place that does not answer costs minutes of tries."""
+    told = {name: [host(a) for a in os.environ.get(name, "").split()] for name in INDEXES}
+    for name, places in told.items():
+        if places:
+            say(f"pip looks at {', '.join(places)} ({name})")
+    if any(told.values()):
+        say("  where one of these does not answer, pip tries for minutes; Ctrl-C, then correct or unset it")
+
+
+def call(command, *, instead="", **kwargs):
     """Run a step of the installation; its output goes to the person, its failure ends everything in words.
 
     A step that says nothing for long is told to be alive.
+
+    Args: instead — what else there is to do, told at the first sign of life and after a failure.
     """
+    told = False
     began, running = time.monotonic(), subprocess.Popen(command, stdout=sys.stderr, **kwargs)
     while True:
         try:
             status = running.wait(ALIVE)
             break
         except subprocess.TimeoutExpired:
-            say(f"still installing, {time.monotonic() - began:.0f} s")
+            say(
+                f"still installing, {time.monotonic() - began:.0f} s" + (f"; {instead}" if instead and not told else "")
+            )
+            told = True
         except BaseException:
             running.kill()
             running.wait()
@@ -100,6 +136,8 @@ def call(command, **kwargs):
     if status:
         say(f"failed (exit status {status}): {' '.join(map(str, command))[:300]}")
         say("see the lines above; when it is mended, the same command takes the installation up again")
+        if instead:
+            say(instead)
         raise SystemExit(1)
 
 
@@ -111,7 +149,9 @@ def make_venv(folder):
         shutil.rmtree(folder, ignore_errors=True)
         call([sys.executable, "-m", "venv", str(folder)])
     pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
-    call([*pip, "install", "--quiet", "-c", str(ROOT / ".constraints.txt"), *requirements(ROOT / "pyproject.toml")])
+    say_indexes()
+    pins = requirements(ROOT / "pyproject.toml")
+    call([*pip, "install", "--quiet", "-c", str(ROOT / ".constraints.txt"), *pins], instead=OFFLINE)
     return python
 
 
@@ -121,7 +161,9 @@ def make_conda(program, folder):
     verb = ["env", "update", "--prune"] if python.exists() else ["env", "create"]
     if "micromamba" in Path(program).name:
         verb = ["update" if python.exists() else "create", "--yes"]
-    call([program, *verb, "--prefix", str(folder), "--file", str(ROOT / "environment.yml")], cwd=ROOT)
+    say_indexes()  # conda calls pip
+    asked = [program, *verb, "--prefix", str(folder), "--file", str(ROOT / "environment.yml")]
+    call(asked, cwd=ROOT, instead=f"{OFFLINE}; PRIVROB_ENV_KIND=venv does without {Path(program).name}")
     return python
 
 
