@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from house import ROOT
 from privrob.suite import claims, files, index, tables
 
 SHA = "0" * 64
@@ -110,6 +111,27 @@ def test_the_claims_table_is_plain_data_without_paths(results):
 def test_a_notebooks_name_says_its_section():
     names = ["dplearn/sec2_1_mechanisms", "ptr/appendix_b2_table_2", "own/study"]
     assert [index.section(name) for name in names] == ["§2.1", "B.2", "own/study"]
+
+
+def test_two_links_of_one_section_have_texts_of_their_own():
+    names = ["ptr/sec5_1_table_1", "ptr/sec5_1_what_trimming_does", "ptr/appendix_b2_table_2", "ptr/sec5_2_convergence"]
+    assert list(index.link_texts(names).values()) == ["§5.1 table 1", "§5.1 what trimming does", "B.2", "§5.2"]
+
+
+def test_no_document_has_two_links_of_one_text():
+    for document in claims.DOCUMENTS:
+        names = [p.stem for p in sorted((ROOT / "notebooks" / document).glob("*.ipynb"))]
+        texts = list(index.link_texts(f"{document}/{name}" for name in names).values())
+        assert len(set(texts)) == len(texts) == len(names) > 0
+
+
+def test_every_verdict_and_short_word_is_explained_before_it_stands_in_a_table(results):
+    results("dplearn/sec1_toy", "paper")
+    head = index.index_text(results.folder).partition("\n|")[0]
+    for verdict in (*claims.VERDICTS, "open"):
+        assert f"* **{verdict}**: " in head
+    for short in ("PTR", "TSGD", "RDP", "± b", "`laptop`", "reproduced"):
+        assert short in head
 
 
 def test_a_row_shows_value_spread_preset_and_the_tests_behind_it(results):

@@ -12,16 +12,17 @@ from pathlib import Path
 from privrob.suite import backing, catalogue, claims, index, tables
 
 # verdict: (sign, what it says). The sign and the word carry the meaning; colour only repeats it.
-VERDICTS = {
-    "holds": ("✓", "a statement that an independent computation confirms"),
-    "matches": ("✓", "a printed number that we find again, to half its last digit and two standard errors"),
-    "corrected": ("✎", "wrong as printed; what we use instead holds"),
-    "differs": ("≠", "a printed number that we do not find"),
-    "fails": ("✗", "wrong as printed, and no repair was found"),
-    "trend": ("↗", "only the direction was tried, because the preset or the data set changed the scale"),
-    "not tried": ("–", "needs data or hardware that was not there, is not in the text, or a study left it out"),
-    "open": ("○", "its notebook has no result yet"),
+_SIGNS = {
+    "holds": "✓",
+    "matches": "✓",
+    "corrected": "✎",
+    "differs": "≠",
+    "fails": "✗",
+    "trend": "↗",
+    "not tried": "–",
+    "open": "○",
 }
+VERDICTS = {verdict: (sign, index.MEANINGS[verdict]) for verdict, sign in _SIGNS.items()}
 
 
 @dataclass(frozen=True)
