@@ -111,6 +111,22 @@ def test_every_data_set_and_all_weights_have_their_licence_named():
     assert all(f"`{name}`" in part for name in re.findall(r'"(\w+)"', networks[1]))
 
 
+def test_downloads_that_are_checked_by_md5_only_are_named():
+    manifest = tomllib.loads((ROOT / "data" / "manifest.toml").read_text(encoding="utf-8"))
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w.-]+\.\w+)`", re.search(r"\n(.*) are checked by md5 only", text)[1]))
+    forms = [form for entry in manifest["sets"].values() for form in entry["forms"]]
+    files = [item for form in forms for item in form.get("downloads", [])]
+    assert {item["file"] for item in files if item["hash"].startswith("md5:")} == named != set()
+
+
+def test_no_document_has_two_links_that_read_the_same():
+    for line in index.readme_text(TEXT, ROOT / "results").splitlines():
+        if line.startswith("| **"):
+            texts = re.findall(r"\[([^]]+)\]\(results/", line)
+            assert len(set(texts)) == len(texts) > 0
+
+
 def test_the_changes_begin_with_todays_version():
     text = (ROOT / "lib" / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(r"^## (\S+)", text, re.M)[1] == __version__
