@@ -18,6 +18,7 @@ import torch
 OPTIMIZERS = ("sgd", "adam", "adagrad")
 SCHEDULES = ("linear", "cosine")
 _MEAN, _SQUARE, _TINY = 0.9, 0.999, 1e-8
+LOOK_EVERY = 50  # steps between looks at whether the parameters are finite
 _DIVERGED = 1e12  # where single precision runs out in a layer or two
 
 

@@ -34,7 +34,6 @@ from privrob.learn.seen import Seen
 
 _EVALUATED_AT_ONCE = 2500
 _CHECKPOINT = 3
-_LOOK_EVERY = 50  # steps between looks at whether the parameters are finite
 
 
 @dataclass(frozen=True)
@@ -346,7 +345,7 @@ class Training:
             self.progress(self.step, settings.num_steps)
         every = settings.evaluate_every or max(settings.num_steps, 1)
         due, last = self.step % every == 0 or self.step in settings.evaluate_at, self.step == settings.num_steps
-        if due or last or self.step % _LOOK_EVERY == 0:
+        if due or last or self.step % descent.LOOK_EVERY == 0:
             self._check_finite()
         return self.row() if due and not last else None
 

@@ -29,7 +29,6 @@ from privrob.learn.stobatch import networks
 
 LOW, HIGH = -1.0, 1.0  # the range of an image: sensitivities and attacks depend on it
 _FORMAT, _SAVE_EVERY, _LOSSES = 1, 200, 50
-_LOOK_EVERY = 50  # steps between looks at whether the parameters are finite; a divisor of _SAVE_EVERY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +148,11 @@ class Training:
             self.step += 1
             if progress:
                 progress(self.step, self.settings.num_steps)
-            if self.step % _LOOK_EVERY == 0 or self.step == self.settings.num_steps:
+            last = self.step == self.settings.num_steps
+            save = self.file and (self.step % _SAVE_EVERY == 0 or last)
+            if save or last or self.step % descent.LOOK_EVERY == 0:  # nothing that has diverged is saved
                 descent.check_finite(self.parameters, step=self.step, about=about)
-            if self.file and (self.step % _SAVE_EVERY == 0 or self.step == self.settings.num_steps):
+            if save:
                 self._save()
         return self
 
