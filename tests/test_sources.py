@@ -183,8 +183,8 @@ def test_imports_run_one_way(path):
         a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "privrob" for a in n.names
     }
     assert not rooms & later
-    if room == "suite":  # it knows no maths; the command line may fetch data before a run
-        assert rooms & set(ORDER) <= ({"suite", "learn"} if path.name == "cli.py" else {"suite"})
+    if room == "suite":  # it knows no maths; one module sees to the data before a run
+        assert rooms & set(ORDER) <= ({"suite", "learn"} if path.name == "inputs.py" else {"suite"})
 
 
 def test_library_code_moves_no_tensor_to_a_gpu_by_name_and_draws_from_no_global_generator():

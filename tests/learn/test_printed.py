@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from privrob.learn import printed
@@ -45,3 +46,12 @@ def test_bad_arguments_are_named():
         printed.standard_error([101.0], 10)
     with pytest.raises(ValueError, match="num_images"):
         printed.above_guessing(20.0, 0, num_classes=10)
+
+
+def test_the_spread_is_the_larger_of_runs_and_images():
+    one = np.array([80.0])
+    assert printed.spread(one, 400, difference=False) == pytest.approx(2.0, rel=1e-12)  # one run: the images alone
+    assert printed.spread(one, 400, difference=True) == pytest.approx(100 * math.sqrt(0.5 / 400), rel=1e-12)
+    runs = np.array([60.0, 80.0, 100.0])  # deviation 20, over the root of three runs
+    assert printed.spread(runs, 400, difference=False) == pytest.approx(20 / math.sqrt(3), rel=1e-12)
+    assert printed.spread(np.full(3, 80.0), 400, difference=False) == pytest.approx(2.0, rel=1e-12)

@@ -143,3 +143,16 @@ def test_an_engine_that_does_not_exist_is_refused(spec):
 @pytest.mark.parametrize("spec", ["local", "dask", "dask://localhost:8786", "dask://10.0.0.1:1", "dask://[::1]:8786"])
 def test_engines_that_exist_are_taken(spec):
     assert engine.check_spec(spec) == spec
+
+
+def settings_of(names):
+    return {name: os.environ.get(name) for name in names}
+
+
+def test_workers_run_one_thread_and_keep_memory_and_our_own_environment_stays():
+    names = sorted(engine.WORKER_ENVIRONMENT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "7")
+        with engine.open_executor("local", 1) as executor:
+            assert executor.submit(settings_of, names).result() == engine.WORKER_ENVIRONMENT
+        assert os.environ["OMP_NUM_THREADS"] == "7"

@@ -35,6 +35,19 @@ def standard_error(per_cent, num_images):
     return 100 * math.sqrt(sum(p * (1 - p) for p in shares) / num_images)
 
 
+def spread(values, num_images, *, difference):
+    """The larger of two standard errors, in points: over the runs, and binomial over the images.
+
+    Args: values — (runs,) per cent, means over attacks are allowed; one run has no spread of its own;
+        num_images — images behind each;  difference — are these differences of two shares? Then as of two halves.
+    """
+    values = checks.array("values", values, ndim=1)
+    shares = [50.0, 50.0] if difference else [float(values.mean())]
+    binomial = standard_error(shares, num_images)
+    over_runs = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return max(binomial, over_runs)
+
+
 def above_guessing(per_cent, num_images, *, num_classes, errors=3.0):
     """Is an accuracy more than so many standard errors (those of guessing) above that of guessing?
 

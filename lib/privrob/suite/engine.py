@@ -2,7 +2,8 @@
 
 The local executor gives each worker one task at a time over a pipe of its own. So when a worker dies (killed, out of
 memory) it is known whose task died with it: that task is tried again on a fresh worker, and given up, alone, after
-``TRIES``. Workers run one BLAS thread each and end when their parent does, however it ended.
+``TRIES``. Workers run one BLAS thread each, keep freed memory for the next array, and end when their parent does,
+however it ended.
 """
 
 from __future__ import annotations
@@ -18,9 +19,16 @@ from concurrent.futures import Executor, Future
 from multiprocessing.connection import wait
 
 TRIES = 3
-ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
 )
+# glibc gives arrays above a threshold back to the system at once, and each training step pays for their pages again
+_KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}  # bytes
+WORKER_ENVIRONMENT = {**dict.fromkeys(_THREADS, "1"), **_KEPT_MEMORY}
 _environment = threading.Lock()
 
 
@@ -169,8 +177,8 @@ class _Worker:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs,), daemon=True)
         with _environment:  # spawned children copy the environment as it is at their start
-            before = {name: os.environ.get(name) for name in ONE_THREAD}
-            os.environ.update(ONE_THREAD)
+            before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+            os.environ.update(WORKER_ENVIRONMENT)
             try:
                 self.process.start()
             finally:

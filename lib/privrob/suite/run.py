@@ -110,7 +110,7 @@ def environment(job, folder):
     env = {k: v for k, v in os.environ.items() if k not in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PLATFORM_DIRS")}
     runtime = Path(job["runtime"])
     path = os.pathsep.join(p for p in (str(package_root()), env.get("PYTHONPATH", "")) if p)
-    env |= engines.ONE_THREAD
+    env |= engines.WORKER_ENVIRONMENT
     env |= {
         "PYTHONPATH": path,
         "PYTHONUTF8": "1",
