@@ -34,6 +34,8 @@ presets:
   laptop   minutes on two cores; real data, reduced where it must be (default)
   paper    the notebooks' defaults: the documents' settings where they print them; hours, some ask for a GPU"""
 
+SMOKE_JOBS = 4  # notebooks at once in preset smoke, where there are as many cores
+
 
 class Refused(Exception):
     """Something about the call is wrong; nothing was run."""
@@ -136,7 +138,7 @@ def run(argv, verbs=()):
     parser.add_argument("--list", action="store_true", help="list notebooks, parameters and times; run nothing")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and why; run nothing")
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="notebooks at once (default 1; cells use the other cores)"
+        "--jobs", type=int, metavar="N", help="notebooks at once (default 1, cells use the other cores; smoke: up to 4)"
     )
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda or cuda:N")
     parser.add_argument(
@@ -177,6 +179,8 @@ def _run(study, parts, a, out):
 
     plans = [plan for _, plans, _ in parts for plan in plans]
 
+    if a.jobs is None:  # starting up is most of a small notebook's time, and takes one core
+        a.jobs = min(engine.cores(), SMOKE_JOBS) if (study.preset, a.engine) == ("smoke", "local") else 1
     if a.jobs < 1:
         raise Refused(f"--jobs must be at least 1, got {a.jobs}")
     if a.time_limit is not None and not a.time_limit > 0:
