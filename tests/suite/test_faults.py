@@ -95,7 +95,7 @@ def test_a_struck_worker_is_replaced_and_its_cell_is_computed_again(make_house, 
     kit.needs_workers("worker")
     house = make_house(names=(ONE,))
     house.presets(kit.SHORT)
-    with kit.begun(house, "--jobs", 1, num_cells=2) as driver:  # with more, cells run in the kernel on two cores
+    with kit.begun(house, num_cells=2) as driver:
         before, victim = kit.cells(house), kit.named(house, "worker")[0]
         assert kit.strike(victim, number)
         code, out = kit.end(driver)

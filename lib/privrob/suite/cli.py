@@ -180,7 +180,8 @@ def _run(study, parts, a, out):
     plans = [plan for _, plans, _ in parts for plan in plans]
 
     if a.jobs is None:  # starting up is most of a small notebook's time, and takes one core
-        a.jobs = min(engine.cores(), SMOKE_JOBS) if (study.preset, a.engine) == ("smoke", "local") else 1
+        small = (study.preset, a.engine) == ("smoke", "local")
+        a.jobs = max(1, min(engine.cores(), SMOKE_JOBS, *(len(some) for _, some, _ in parts))) if small else 1
     if a.jobs < 1:
         raise Refused(f"--jobs must be at least 1, got {a.jobs}")
     if a.time_limit is not None and not a.time_limit > 0:
