@@ -17,7 +17,6 @@ from privrob.suite import backing, claims, index, record
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 MOST_NOT_TRIED = 0.10  # of a document's items
-TOO_MANY_YET = {"stobatch": 24}  # above that limit: these may only become fewer
 
 
 def _reference():
@@ -125,11 +124,10 @@ def test_few_items_of_a_document_are_not_tried(judged, key):
     mine = [i for i in judged if i["id"].startswith(f"{key}/")]
     left = [i for i in mine if i["verdict"] in ("not tried", "open")]
     most = MOST_NOT_TRIED * len(mine)
-    assert len(left) <= TOO_MANY_YET.get(key, most), (
+    assert len(left) <= most, (
         f"{len(left)} of {len(mine)} items of {key} ({100 * len(left) / len(mine):.1f} %) are not tried or open: "
         f"{dict(Counter(i.get('reason') or 'open' for i in left))}"
     )
-    assert key not in TOO_MANY_YET or len(left) > most, f"{key} keeps the limit now: take it out of TOO_MANY_YET"
 
 
 def test_what_is_not_tried_says_why(judged):
