@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from house import notebook
-from privrob.suite import cli
+from privrob.suite import cli, inputs
 
 
 def refused(call, *arguments):
@@ -275,3 +275,13 @@ def test_all_moments_are_asked_of_pytest(monkeypatch, arguments, passed_on):
     monkeypatch.setattr(selftest, "main", lambda only, options: asked.append(options) or 0)
     assert cli.main(["test", *arguments]) == 0
     assert asked == [passed_on]
+
+
+def test_a_call_that_is_refused_leaves_no_study_in_a_folder_that_was_there(call, tmp_path, monkeypatch):
+    def unknown(plans):
+        raise ValueError("dataset must be one of mnist, got 'mnits'")
+
+    monkeypatch.setattr(inputs, "fetch", unknown)
+    err = refused(call, "sec1_toy", "--preset", "smoke", "-p", "scale", "3", "--out", tmp_path)
+    assert "mnits" in err
+    assert not (tmp_path / "study.yaml").exists()

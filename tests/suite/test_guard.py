@@ -253,3 +253,19 @@ def test_parameters_out_of_range_are_refused_by_name_before_any_work():
         with pytest.raises(ValueError, match=rf"{name} must .*{words}"):
             Run.within(run, **{name: (1, 10)})
     Run.within(run, ok=(1, 1))
+
+
+def test_numbers_in_dicts_are_refused_by_their_keys():
+    run = SimpleNamespace(parameters={"rates": {"mnist": 0.1, "letters": [0.2, 20.0]}, "words": {"mnist": "x"}})
+    with pytest.raises(ValueError, match=r"rates\['letters'\] must .*20"):
+        Run.within(run, rates=(0, 1))
+    with pytest.raises((ValueError, TypeError), match=r"words\['mnist'\] must"):
+        Run.within(run, words=(0, 1))
+    Run.within(run, rates=(0, 20))
+
+
+def test_a_name_that_is_not_known_is_refused_and_the_known_ones_are_told():
+    run = SimpleNamespace(parameters={"more": {"StoBtch": {"psi": 1.0}}, "sets": ["mnist"], "none": {}})
+    with pytest.raises(ParameterError, match="more must name some of StoBatch, AdLM, got 'StoBtch'"):
+        Run.among(run, more=("StoBatch", "AdLM"))
+    Run.among(run, sets={"mnist": 1, "letters": 2}, none=())

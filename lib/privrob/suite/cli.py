@@ -201,7 +201,7 @@ def _run(study, parts, a, out):
     files.check_writable(out)
     reference = out == (repository() / "results").resolve()
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
-    page, ended = None, []
+    page, ended, begun = None, [], False
     with files.lock(out, purpose=f"./run_all.sh {' '.join(study.notebooks)}".strip()):
         for place in dict.fromkeys([out, *(folder for _, folder in study.folders(out))]):
             driver.mend(place)
@@ -213,6 +213,7 @@ def _run(study, parts, a, out):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
         try:
             inputs.fetch(plans)
+            begun = True
             for values, some, _ in parts:
                 if values:
                     print(f"\n{', '.join(f'{n} = {v}' for n, v in values.items())}")
@@ -223,7 +224,7 @@ def _run(study, parts, a, out):
         finally:  # also after a stop: what was put in place is in the index
             if made:
                 files.remove_if_unused(out)
-            if study.changes and out.is_dir():
+            if begun and study.changes and out.is_dir():  # a refused call leaves no study behind
                 page = studies.write(study, out, planned={p.name for p in plans})
             if reference and out.is_dir():
                 index.refresh(out, readme=repository() / "README.md" if os.access(repository(), os.W_OK) else None)

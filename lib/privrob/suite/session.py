@@ -32,6 +32,15 @@ from privrob.suite.files import (
 from privrob.suite.sources import code_hash, repository
 
 
+def _items(name, value):
+    """(name, number) of a value, of each entry of a list, or of each value in a dict, whose name says its key."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _items(f"{name}[{key!r}]", inner)
+    else:
+        yield from ((name, item) for item in (value if isinstance(value, list) else [value]))
+
+
 @dataclass
 class Job:
     """What the driver asks of one notebook. The defaults are those of a notebook opened by hand."""
@@ -118,17 +127,26 @@ class Run:
     # ------------------------------------------------------------------------------------------ what a run gives
 
     def within(self, **limits):
-        """Refuse parameters outside of (low, high), both allowed, before any work: numbers, or every item of a list."""
-        for name, (low, high) in limits.items():
-            value = self.parameters[name]
+        """Refuse parameters outside of (low, high), both allowed, before any work; each number of a list or dict."""
+        for parameter, (low, high) in limits.items():
+            value = self.parameters[parameter]
             if value == []:
-                raise guard.ParameterError(f"{name} must hold at least one value in [{low:g}, {high:g}], got []")
-            for item in value if isinstance(value, list) else [value]:
+                raise guard.ParameterError(f"{parameter} must hold at least one value in [{low:g}, {high:g}], got []")
+            for name, item in _items(parameter, value):
                 try:
                     checks.real(name, item, low=low, high=high)
                 except OverflowError:
                     size = f"an integer of {item.bit_length()} bits"
                     raise guard.ParameterError(f"{name} must lie in [{low:g}, {high:g}], got {size}") from None
+
+    def among(self, **known):
+        """Refuse parameters whose keys, or entries, are no known names, before any work: a typo would go unseen."""
+        for parameter, names in known.items():
+            if unknown := [name for name in self.parameters[parameter] if name not in names]:
+                allowed = ", ".join(map(str, names))
+                raise guard.ParameterError(
+                    f"{parameter} must name some of {allowed}, got {', '.join(map(repr, unknown))}"
+                )
 
     @property
     def device(self):
