@@ -22,6 +22,9 @@ DEFAULTS = {
     "anything": None,
     "mixed": [1, "a"],
     "table": {"a": 1},
+    "by_set": {"mnist": [0.5], "letters": [1.0]},
+    "options": {"network": "mnist", "crop": 28},
+    "seeds": [0, 1],
     "seed": 0,
 }
 SOURCE = guard.Source("dplearn/toy", None, None, DEFAULTS, {})
@@ -122,7 +125,9 @@ def test_a_file_that_is_no_notebook_is_refused_by_name(tmp_path, text):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one():
-    with pytest.raises(ParameterError, match=r"no parameter 'dleta'; did you mean 'delta'\? There is: anything, count"):
+    with pytest.raises(
+        ParameterError, match=r"no parameter 'dleta'; did you mean 'delta'\? There is: anything, by_set, count"
+    ):
         guard.check(SOURCE, {"dleta": 1e-6})
 
 
@@ -159,15 +164,36 @@ def test_an_int_serves_as_a_float_and_items_follow_their_list():
         ("rates", [math.nan]),
         ("labels", [1]),
         ("table", [1]),
+        ("table", {"a": "x"}),
+        ("by_set", {"mnist": 0.1}),
+        ("by_set", {"mnist": [0.1, "x"]}),
         ("anything", object()),
     ],
 )
 def test_a_changed_type_is_refused_naming_the_parameter_and_the_value(name, value):
     with pytest.raises(ParameterError, match=rf"dplearn/toy: {name}.* must be .*, got ") as error:
         guard.check(SOURCE, {name: value})
-    assert repr(value[-1] if isinstance(value, list) and f"{name}[" in str(error.value) else value)[:20] in str(
-        error.value
-    )
+    told = str(error.value)
+    assert any(repr(part)[:20] in told for part in _parts(value)[1 if f"{name}[" in told else 0 :])
+
+
+def _parts(value):
+    """A value and all that is in it."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value, *(part for one in inside for part in _parts(one))]
+
+
+def test_entries_of_a_dict_are_checked_and_left_as_they_are():
+    given = {"by_set": {"other": [1, 0.5]}, "options": {"crop": "none", "more": [1]}}
+    got = guard.check(SOURCE, given)
+    assert got == given
+    assert type(got["by_set"]["other"][0]) is int  # 1 and 1.0 name different cells
+
+
+@pytest.mark.parametrize("seeds", [[-1], [0, 2**64], [0, 1, 0], [0, 1.5]])
+def test_lists_of_seeds_hold_each_seed_once(seeds):
+    with pytest.raises((ValueError, TypeError), match=r"dplearn/toy: seeds.* must "):
+        guard.check(SOURCE, {"seeds": seeds})
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, 1.0, "7", None, True, 2**64])
@@ -269,3 +295,6 @@ def test_a_name_that_is_not_known_is_refused_and_the_known_ones_are_told():
     with pytest.raises(ParameterError, match="more must name some of StoBatch, AdLM, got 'StoBtch'"):
         Run.among(run, more=("StoBatch", "AdLM"))
     Run.among(run, sets={"mnist": 1, "letters": 2}, none=())
+    twice = SimpleNamespace(parameters={"sets": ["mnist", "letters", "mnist"]})
+    with pytest.raises(ParameterError, match="sets must hold each name once, got 'mnist' twice"):
+        Run.among(twice, sets=("mnist", "letters"))

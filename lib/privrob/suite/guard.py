@@ -141,9 +141,18 @@ def check(source, given, *, ignore_unknown=False):
                 continue
             raise ParameterError(unknown(name, source.defaults, where=source.name))
         checked[name] = _as(value, source.defaults[name], f"{source.name}: {name}")
-        if name == "seed":
-            checks.seed(f"{source.name}: seed", checked[name])
+        if name.endswith(("seed", "seeds")):
+            _check_seeds(f"{source.name}: {name}", checked[name])
     return checked
+
+
+def _check_seeds(where, value):
+    """Seeds are whole numbers from 0, and a repetition with the seed of another would count twice."""
+    seeds = value if isinstance(value, list) else [value]
+    for one in seeds:
+        checks.seed(where, one)
+    if twice := sorted({one for one in seeds if seeds.count(one) > 1}):
+        raise ParameterError(f"{where} must hold each seed once, got {twice[0]} twice or more")
 
 
 def unknown(name, known, *, where, what="parameter"):
@@ -155,7 +164,7 @@ def unknown(name, known, *, where, what="parameter"):
 
 
 def _as(value, like, where):
-    """The value in the type of the default ``like``. An int serves as a float; a list's items follow the list's."""
+    """The value in the type of the default ``like``. An int serves as a float; items follow the default's items."""
     want = "any" if like is None else type(like).__name__
 
     def refuse(why=""):
@@ -189,7 +198,12 @@ def _as(value, like, where):
         item = _pattern(like)
         return [_as(v, item, f"{where}[{i}]") for i, v in enumerate(value)]
     if isinstance(like, dict):
-        return value if isinstance(value, dict) else refuse("; write a dict such as {'name': 1}")
+        if not isinstance(value, dict):
+            refuse("; write a dict such as {'name': 1}")
+        item = _pattern([*like.values()]) if like else None
+        for name, one in value.items():
+            _as(one, item, f"{where}[{name!r}]")  # checked, and left as it is
+        return value
     return refuse(f"; parameters of type {want} are not supported")
 
 

@@ -140,9 +140,12 @@ class Run:
                     raise guard.ParameterError(f"{name} must lie in [{low:g}, {high:g}], got {size}") from None
 
     def among(self, **known):
-        """Refuse parameters whose keys, or entries, are no known names, before any work: a typo would go unseen."""
+        """Refuse parameters whose keys, or entries, are no known names, or stand twice, before any work."""
         for parameter, names in known.items():
-            if unknown := [name for name in self.parameters[parameter] if name not in names]:
+            given = list(self.parameters[parameter])
+            if twice := [name for i, name in enumerate(given) if name in given[:i]]:
+                raise guard.ParameterError(f"{parameter} must hold each name once, got {twice[0]!r} twice or more")
+            if unknown := [name for name in given if name not in names]:
                 allowed = ", ".join(map(str, names))
                 raise guard.ParameterError(
                     f"{parameter} must name some of {allowed}, got {', '.join(map(repr, unknown))}"
