@@ -63,6 +63,13 @@ def test_a_training_that_diverges_ends_with_a_row():
     assert not any(row["diverged"] for row in rows[:-1])
 
 
+def test_a_last_step_that_ruins_the_weights_is_told():
+    how = {"release": "clipping", "noise_multiplier": 0.0, "max_grad_norm": float("inf"), "corruption_std": 1e20}
+    (row,) = knowing_cells.train_cell({**BASE, **how, "learning_rate": 1e30, "num_steps": 1}, streams=Streams(0))
+    assert row["step"] == 1
+    assert row["diverged"]
+
+
 def test_a_cell_that_was_cut_goes_on(tmp_path):
     whole = knowing_cells.train_cell(BASE, streams=Streams(1))
     assert knowing_cells.train_cell(BASE, streams=Streams(1), scratch=tmp_path) == whole

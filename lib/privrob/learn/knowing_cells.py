@@ -52,7 +52,7 @@ def train_cell(settings, *, streams, scratch=None):
     """As :func:`privrob.learn.cells.train_cell`, with the columns of :class:`Watched`.
 
     A training whose gradients stop being finite ends there, without an error: its last row, at the weights before,
-    has ``diverged`` True.
+    has ``diverged`` True, and so has a row whose weights are not finite.
     """
     return cells.trained(settings, streams=streams, scratch=scratch, training=Watched, read=_rows)
 
@@ -61,7 +61,7 @@ def _rows(training):
     rows = []
     try:
         for row in training.rows():
-            rows.append({**row, "diverged": False})
+            rows.append({**row, "diverged": not all(bool(p.isfinite().all()) for p in training.parameters)})
     except FloatingPointError:
         training.file = None
         rows.append({**training.row(), "diverged": True})
