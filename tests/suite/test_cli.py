@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from house import notebook
-from privrob.suite import cli, inputs
+from privrob.suite import catalogue, cli, inputs
 
 
 def refused(call, *arguments):
@@ -103,6 +103,13 @@ def test_list_names_notebooks_their_parameters_and_what_they_mean(call):
     assert "    -p num_cells 3  # how many cells" in out, "the preset's value"
     assert "    -p num_cells 4  # how many cells" in out
     assert not call.house.results.exists()
+
+
+def test_list_adds_up_what_notebooks_took(call, monkeypatch):
+    monkeypatch.setattr(catalogue.Plan, "last_run", lambda plan: {"seconds": 90.0, "stored_seconds": 3600.0})
+    out = call("--list", "--preset", "smoke")[1]
+    assert "2 of 2 together: 3 min and 120 min of stored cells (one core)" in out
+    assert "together" not in call("--list", "sec1_toy", "--preset", "smoke")[1]
 
 
 def test_dry_run_says_what_would_run_with_which_changes(call):

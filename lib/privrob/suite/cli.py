@@ -246,8 +246,10 @@ def _run(study, parts, a, out):
 def _list(plans, *, parameters):
     from privrob.suite.tables import took
 
+    ran = []
     for plan in plans:
-        last = plan.last_run()
+        if last := plan.last_run():
+            ran.append(last)
         gpu = ", wants a GPU" if plan.needs_gpu else ""
         print(f"{plan.name}  —  {plan.source.about.get('title', '')}")
         print(f"    {plan.preset}: {'took ' + took(last) if last else 'never run here'}{gpu}; {plan.state()[0]}")
@@ -255,6 +257,9 @@ def _list(plans, *, parameters):
             value = plan.changes.get(name, value)
             comment = f"  # {plan.source.comments[name]}" if name in plan.source.comments else ""
             print(f"    -p {name} {value!r}{comment}")
+    if len(ran) > 1:
+        both = {name: sum(one.get(name, 0.0) for one in ran) for name in ("seconds", "stored_seconds")}
+        print(f"\n{len(ran)} of {len(plans)} together: {took(both)}; a cell that two notebooks read is counted twice")
     if not parameters:
         print("\nParameters: ./run_all.sh --list NOTEBOOK")
     return 0
