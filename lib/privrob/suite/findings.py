@@ -21,15 +21,16 @@ TITLE, PAGE, LETTERS = "Where we differ, and why", "FINDINGS.md", "LETTERS.md"
 KINDS = {
     "broken formula": "A formula or statement that does not hold as printed",
     "false privacy claim": "A stated privacy that the mechanism does not have",
-    "figure needs a bug": "A figure that only a mistake in a program brings about",
+    "figure needs a bug": "A figure that a mistake in a program brings about",
     "comparison not alike": "A comparison of unlike things, or one whose terms are not said",
     "printed numbers": "Numbers that cannot be, or that contradict one another",
     "holds better": "What holds, and often holds better than stated",
 }
 INTRODUCTION = (
-    "The documents are careful work, and most of what they state holds. Here is what a reader should know before "
-    "building on them: what does not hold as printed, what a figure or a comparison rests on, and what holds better "
-    "than stated. Each finding names what mends it, and its evidence is one click away."
+    "The documents are careful work; the table in the README counts for each what holds as printed and what does not. "
+    "Here is what a reader should know before building on them: what does not hold as printed, what a figure or a "
+    "comparison rests on, and what holds better than stated. Each finding names what mends it, and its evidence is one "
+    "click away."
 )
 ERRORS = ("corrected", "differs", "fails")
 _HEAD = ("item", "the document says", "printed", "we got", "verdict", "evidence")
@@ -200,7 +201,7 @@ def letters(judged, results):
 
 def _letter(key, mine, items, book, results):
     count = {v: sum(i["verdict"] == v for i in items) for v in (*claims_.VERDICTS, "open")}
-    good = count["holds"] + count["matches"]
+    good, left, some = count["holds"] + count["matches"], count["not tried"] + count["open"], count["trend"] > 0
     to = authors(book) or "authors"
     title = book.get("title", claims_.DOCUMENTS[key])
     order = {f.id: n for n, f in enumerate(load(), 1)}
@@ -209,11 +210,14 @@ def _letter(key, mine, items, book, results):
         "",
         f"Dear {to},",
         "",
-        f"we have read “{title}” closely, and tried to reproduce all of it: {len(items)} numbered or factual items,",
-        f"each by a computation that could have come out otherwise. {good} of them hold or match as printed, and",
-        f"{count['corrected']} do with a change that we can name. In the course of that we came across some points",
-        "that you may wish to know of, and perhaps to correct. We state them as we find them, with what would mend",
-        "them. We may have misread you; the notebooks show every step: do tell us where we are wrong.",
+        f"we have read “{title}” closely, and tried to reproduce it. Of its {len(items)} numbered or factual items",
+        f"{good + sum(count[v] for v in ERRORS)} are judged in full, each by a computation that could have come out",
+        f"otherwise: {good} hold or match as printed, and {count['corrected']} do with a change that we can name.",
+        *([f"{count['trend']} more could only be compared in their direction, as our data or scale differ."] * some),
+        *([f"{left} are not judged so far."] if left else []),
+        "In the course of that we came across some points that you may wish to know of, and perhaps to correct. We",
+        "state them as we find them, with what would mend them. We may have misread you; the notebooks show every step:",
+        "do tell us where we are wrong.",
         "",
     ]
     errors = [f for f in mine if f.says_error]
@@ -235,11 +239,6 @@ def _letter(key, mine, items, book, results):
             note = f" — {item['note']}" if item["note"] else ""
             lines.append(f"* {place} ({item['verdict']}): {item['text']}{note}".replace("\n", " "))
         lines.append("")
-    left = count["not tried"] + count["open"]
-    if count["trend"]:
-        lines += [f"{count['trend']} items could only be compared in their direction, as our data or scale differ.", ""]
-    if left:
-        lines += [f"{left} items are not judged so far.", ""]
     lines += [
         f"Everything can be run again with `./run_all.sh '{key}/*'`. Thank you for a document that was worth the work.",
         "",

@@ -129,6 +129,7 @@ SHORTS = {
     "RDP, f-DP, GDP": "the same in Rényi divergences, in trade-off functions, as the noise μ of a Gaussian",
     "PTR": "propose, test, release",
     "SGD, DP-SGD, TSGD": "stochastic gradient descent, plain, private, and with trimmed gradients",
+    "(i), (ii), (iii)": "two methods at one ε: the printed noise; equal numbers of steps; each in its best number",
     "`laptop`, `paper`": "presets: what two cores can do, and the notebooks' defaults",
     "§, B.2": "sections and appendices of the document",
     "*a ± b*": "a value and its standard error",
