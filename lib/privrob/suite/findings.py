@@ -216,7 +216,7 @@ def _letter(key, mine, items, book, results):
         *([f"{count['trend']} more could only be compared in their direction, as our data or scale differ."] * some),
         *([f"{left} are not judged so far."] if left else []),
         "In the course of that we came across some points that you may wish to know of, and perhaps to correct. We",
-        "state them as we find them, with what would mend them. We may have misread you; the notebooks show every step:",
+        "state them as we find them, with what would mend them. We may have misread you; the notebooks show each step:",
         "do tell us where we are wrong.",
         "",
     ]
