@@ -121,8 +121,8 @@ def test_a_notebook_that_cannot_be_counted_does_not_stop_the_others(make_house, 
     house = make_house("several")
     house.presets({"smoke": None, "laptop": None, "paper": None})
     with_cells(house, ["raise OSError('no data here')", "run.sweep([])"])
-    table = tmp_path / "plan.csv"
-    status, out = house.run("plan", "--workers", "1,3", "--start-up", 0, "--csv", table)
+    table, page = tmp_path / "plan.csv", tmp_path / "plan.md"
+    status, out = house.run("plan", "--workers", "1,3", "--start-up", 0, "--csv", table, "--page", page)
     assert status == 0, out
     assert "? dplearn/sec1_toy  0 cells in 1 sweeps" in out
     assert "+ dplearn/sec2_toy  4 cells in 1 sweeps" in out
@@ -135,6 +135,9 @@ def test_a_notebook_that_cannot_be_counted_does_not_stop_the_others(make_house, 
     assert (row["cells"], row["unknown"], float(row["mid_seconds"])) == ("4", "4", 0.0)
     with open(tmp_path / "plan.workers.csv", encoding="utf-8") as file:
         assert [r["workers"] for r in csv.DictReader(file)] == ["1", "3"]
+    said = page.read_text(encoding="utf-8")
+    assert said.startswith("# What the preset paper costs\n")
+    assert "GPUs were not measured" in said
 
 
 def test_wrong_arguments_are_refused_before_anything_is_counted(capsys):

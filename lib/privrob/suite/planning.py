@@ -20,9 +20,9 @@ from privrob.suite.sources import repository
 
 HELP = """\
 What a preset costs on so many workers: counts its cells without computing them, takes their times from cells that were
-measured (results/, and --measured), and simulates workers. Lists what it cannot know. Nothing is written to results/.
+measured (results/, and --measured), and simulates workers. Lists what it cannot know. Writes only what you name.
 
-  ./run_all.sh plan --preset paper --workers 1,8,64 --csv plan.csv
+  ./run_all.sh plan --preset paper --workers 1,8,64 --csv plan.csv --page plan.md
   ./run_all.sh plan 'ptr/*' --speed-up 20     workers that train 20 times as fast as the measured core: your factor
   ./run_all.sh plan --measure 5               times a few steps of what was never measured, 5 minutes a kind at most
   ./run_all.sh plan --recipe slurm            a batch file for a cluster (or: kubernetes)"""
@@ -48,6 +48,7 @@ ARGUMENTS = {
         "help": "time a few steps of trainings without a measured relative, here, at most so long for each kind",
     },
     "--csv": {"type": Path, "metavar": "FILE", "help": "write the tables: FILE, and its name with .workers.csv"},
+    "--page": {"type": Path, "metavar": "FILE", "help": "write what is said as a page of Markdown"},
     "--time-limit": {"type": float, "default": 30.0, "metavar": "MINUTES", "help": "for counting one notebook (30)"},
     "--jobs": {"type": int, "default": 1, "metavar": "N", "help": "notebooks counted at once (1)"},
     "--fresh": {"action": "store_true", "help": "count again what was counted before"},
@@ -304,7 +305,12 @@ def main(plans, options, a, *, say=print):
         known = costs.Measured(records)
         rows, chains, unknown = estimate(counts, known, **more)
     table = schedules(chains, numbers_of_workers(a.workers), start_up=a.start_up)
-    say("\n" + "\n".join(report(counts, rows, table, unknown, known, speed_up=a.speed_up, start_up=a.start_up)))
+    said = "\n".join(report(counts, rows, table, unknown, known, speed_up=a.speed_up, start_up=a.start_up))
+    say(f"\n{said}")
+    if a.page:
+        head = f"# What the preset {a.preset} costs\n\nWritten by `./run_all.sh plan`, commit {record.commit()}.\n\n"
+        write_text(a.page, f"{head}```text\n{said}\n```\n")
+        say(f"\nwritten: {a.page}")
     if a.csv:
         by_workers = a.csv.with_name(f"{a.csv.stem}.workers.csv")
         write_text(a.csv, rows_to_csv(rows))
