@@ -11,7 +11,7 @@ from scipy.stats import norm
 from privrob.kinds import Guarantee, NotAvailable
 from privrob.mechanisms.histogram import Lost, StableHistogram, counts, merged, rdp_of_bins
 from privrob.mechanisms.noise import Gaussian, Laplace
-from privrob.mechanisms.ranges import HeavyTailedRange, PrivateRange, column_counts
+from privrob.mechanisms.ranges import HeavyTailedRange, PrivateRange, column_counts, counted_once
 
 NONE = {"neighbouring": "replace", "sampling": "none"}
 PRINTED = pytest.mark.paper("prime", "Lemma D.1")
@@ -132,6 +132,26 @@ def test_counts_of_all_columns_at_once_are_the_counts_of_each(dtype):
         want = counts(column, width=0.7, origin=0.1)
         assert bins.tolist() == want[0].tolist()
         assert number.tolist() == want[1].tolist()
+
+
+def test_counts_are_taken_once_within_and_only_of_that_array(monkeypatch):
+    data, taken = np.random.default_rng(0).normal(size=(5000, 3)), []
+    from privrob.mechanisms import ranges
+
+    count = ranges._column_counts
+    monkeypatch.setattr(ranges, "_column_counts", lambda data, *how: taken.append(how) or count(data, *how))
+    alone = PrivateRange.gaussian(1.0, lost_prob=1e-6, dimension=3).release(data, rng=np.random.default_rng(1))
+    with counted_once(data) as kept:
+        for _ in range(3):
+            where = PrivateRange.gaussian(1.0, lost_prob=1e-6, dimension=3)
+            np.testing.assert_array_equal(where.release(data, rng=np.random.default_rng(1)).centre, alone.centre)
+        assert kept.saved > 0.0
+        assert len(taken) == 2
+        column_counts(data, width=0.5)
+        column_counts(data.copy(), width=2.0)
+        assert len(taken) == 4
+    column_counts(data, width=2.0)
+    assert len(taken) == 5
 
 
 def test_it_states_what_it_can_and_refuses_the_rest():

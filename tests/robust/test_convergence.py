@@ -147,7 +147,7 @@ def test_the_printed_conditions_are_strict_where_they_must_be():
 
 @THEOREM
 def test_hypothesis_151_puts_the_worse_recursion_on_routine_b_not_on_a():
-    # the text after (144) says M_B < M_A
+    # the text after (144) says M_B < M_A; so it is at one rate for both routines, not at the theorem's two
     for F, R, sigma in itertools.product([0, 1, 4, 19], [0.01, 2.5, 300.0], [0.0, 0.5]):
         setting = {**SETTING, "num_corrupted": F, "max_norm": R, "gradient_std": sigma}
         setting["robust_noise_std"] = needed_noise(setting) * (1 + 1e-12)

@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from privrob.kinds import Streams
-from privrob.robust import attacks
+from privrob.robust import attacks, small_sets
 from privrob.robust.attacks import Transcript, attack_cell, poles, transcript_loss
 from privrob.robust.dpfilter import private_filter, sound_plan
 from privrob.robust.filtering import FilteredSet
@@ -115,14 +116,42 @@ def test_algorithm_2_as_printed_passes_its_delta_by_far_and_ours_does_not(heavy_
 
 @pytest.mark.paper("prime", "Theorem 6")
 def test_a_step_of_prime_may_leave_one_record():
-    """The data of the attack: M = 2.9 I, and the step at a low threshold leaves the one at the centre."""
-    for data, want in zip(attacks.small_set_data(8001), (0.0, 1.0)):
-        state = FilteredSet(Rows(data, Cube(np.zeros(3), 30.0)))
-        np.testing.assert_allclose(state.second_moment, 2.9 * np.eye(3), atol=0.01)
-        scores = state.scores(np.zeros(3), np.eye(3) / math.sqrt(3))
-        state.remove(scores, 0.5, size=8000)
-        np.testing.assert_allclose(state.mean, want)
-        assert state.size == 1
+    """The data of the attack: M is a multiple of I, and the step at a low threshold leaves the one near the centre."""
+    for heavy_tailed, square in ((False, 2.9), (True, 100.0)):
+        small = small_sets.SmallSet.of(heavy_tailed=heavy_tailed)
+        n = small.num_records
+        assert math.ceil(2 * small.corruption_rate * n) == n - 1
+        for data, want in zip(small.data(), (0.0, small.place)):
+            state = FilteredSet(Rows(data, Cube(np.zeros(3), 30.0)))
+            np.testing.assert_allclose(state.second_moment, square * np.eye(3), atol=0.01)
+            scores = state.scores(np.zeros(3), np.eye(3) / math.sqrt(3))
+            state.remove(scores, 8192 * small.highest_draw / 10, size=n - 1)
+            np.testing.assert_allclose(state.mean, want)
+            assert state.size == 1
+
+
+@pytest.mark.parametrize("heavy_tailed", [False, True])
+def test_the_neighbours_answer_rarely_lands_at_the_record(heavy_tailed):
+    """Against Normal noise about the nearest point that may be left in the neighbour; and the bound's own edges."""
+    small = small_sets.SmallSet.of(heavy_tailed=heavy_tailed)
+    std = small.place * math.sqrt(3) / 3
+    drawn = np.random.default_rng(0).normal(small.place, std, (200_000, 3))
+    share = float((np.linalg.norm(drawn, axis=1) < small.near).mean())
+    assert share == pytest.approx(small.wrong_prob(std), rel=0.05)
+    rows = pd.DataFrame({"near": [True] * 30 + [False] * 70, "noise_std": small.place / 5})
+    least = small.least_delta(rows, 0.9, failure_prob=1e-3)
+    assert 0 < least < 0.3 * small.highest_draw
+    assert small.least_delta(rows.assign(near=False), 0.9, failure_prob=1e-3) == 0.0
+
+
+@pytest.mark.paper("prime", "Theorem 9")
+def test_prime_ht_as_printed_asks_for_the_mean_of_one_record():
+    (_, how), *rest = small_sets.work(12, heavy_tailed=True, epsilon=0.9, delta=1e-6, parts=1)
+    rows = small_sets.cell(how, streams=Streams(0, "small set"))
+    assert not rest
+    assert len(rows) == 12
+    assert {"asked", "near", "noise_std", "heavy_tailed", "record"} == set(rows[0])
+    assert all(row["asked"] or not row["near"] for row in rows)
 
 
 def test_every_target_is_named_once_and_has_what_it_needs():

@@ -311,7 +311,7 @@ def smallest_delta(noise):
     """The mass of binomial noise that rules an input out: no smaller δ has a finite ε, and the ε at which it does.
 
     Paper: fdp, Remark 4 (4.61e-136 at M = 500, l = 8, p = 1/2).
-    Printed: P(Z < 8), rounded twice.   Used: 4.6049700160e-136, at ε = log C(500, 8) = 39.06.
+    Printed: P(Z < 8), rounded up.   Used: 4.6049700160e-136, at ε = log C(500, 8) = 39.06.
     Side: exact for one integer in 0 … l, replaced.
     Args: noise — a :class:`BinomialNoise`.
     """

@@ -5,8 +5,11 @@ Every record is then clipped to that region, so that its diameter bounds what on
 
 from __future__ import annotations
 
+import contextlib
 import math
-from dataclasses import dataclass
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +19,7 @@ from privrob.mechanisms.histogram import StableHistogram, counts, merged
 CENTRES = ("middle", "left_edge", "refined")
 _BLOCK = 2**12  # rows at a time: they fit a cache
 _MOST_CELLS = 2**16  # bins of all columns that are counted at once
+_KEPT = ContextVar("counts that are kept", default=None)
 
 
 @dataclass(frozen=True)
@@ -112,11 +116,48 @@ class PrivateRange:
         return Located(centre, "", tuple(shown))
 
 
+@dataclass
+class Kept:
+    """Counts of one array that nobody changes meanwhile. Fields: data;  found — by width, origin and block, with the
+    seconds they took;  saved — seconds that were not spent again."""
+
+    data: np.ndarray
+    found: dict = field(default_factory=dict)
+    saved: float = 0.0
+
+
+@contextlib.contextmanager
+def counted_once(data):
+    """Within, the columns of this very array are counted once for each width, not at each release: for studies that
+    try many estimators on it. The array must not be changed meanwhile.
+
+    Gives a :class:`Kept`, whose ``saved`` tells how much longer the releases would have taken.
+    """
+    token = _KEPT.set(Kept(data))
+    try:
+        yield _KEPT.get()
+    finally:
+        _KEPT.reset(token)
+
+
 def column_counts(data, *, width, origin=0.0, block=_BLOCK):
     """:func:`privrob.mechanisms.histogram.counts` of each column, rows that aren't finite left out; by blocks.
 
     Args: data — (n, d), a memory map too;  width, origin — of the bins;  block — rows at a time.
     """
+    kept = _KEPT.get()
+    if kept is None or kept.data is not data:
+        return _column_counts(data, width, origin, block)
+    key = float(width), float(origin), block
+    if key in kept.found:
+        kept.saved += kept.found[key][1]
+    else:
+        began = time.perf_counter()
+        kept.found[key] = _column_counts(data, width, origin, block), time.perf_counter() - began
+    return kept.found[key][0]
+
+
+def _column_counts(data, width, origin, block):
     parts = [[] for _ in range(data.shape[1])]
     for start in range(0, len(data), block):
         rows = np.asarray(data[start : start + block])

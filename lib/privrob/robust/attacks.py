@@ -34,8 +34,6 @@ from privrob.robust.private_means import dp_mean
 from privrob.robust.released import released_mean, released_prime
 from privrob.robust.rows import Cube, Rows
 
-NEAR = math.sqrt(3) / 4  # along the line from (0, 0, 0) to (1, 1, 1), √3 apart: nearer to the first
-
 
 class Transcript(Curator):
     """A curator that writes down its answers and its true values; with ``given`` it repeats those answers.
@@ -270,66 +268,6 @@ def attack_cell(settings, *, streams):
         "num_runs": settings["num_runs"],
     }
     return [row | {"claimed": float(epsilon), "delta": float(delta), "epsilon_lower": found.epsilon_lower}]
-
-
-def small_set_data(num_records):
-    """Records whose first filter step as printed leaves one: all but that one at the corners of a cube about 0, so that
-    M = 2.9 I, and one at (0, 0, 0) or (1, 1, 1). d = 3."""
-    signs = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)], dtype=float)
-    data = math.sqrt(2.9) * signs[np.arange(num_records) % 8]
-    other = data.copy()
-    data[-1], other[-1] = 0.0, 1.0
-    return data, other
-
-
-class _LowDraws:
-    """A generator whose third child draws U[0, top] for Z: everything else as before. Z is public and independent."""
-
-    def __init__(self, generator, top):
-        self.generator, self.top = generator, top
-
-    def spawn(self, count):
-        """Its children, the last one low."""
-        *others, last = self.generator.spawn(count)
-        return [*others, _LowDraws(last, self.top)]
-
-    def random(self):
-        """A low draw."""
-        return self.top * self.generator.random()
-
-
-def small_set_cell(settings, *, streams):
-    """PRIME as printed (d = 3, T₁ = 4, T₂ = 2), at α just below 1/2: how often a run asks for the "mean" of one record.
-
-    The size is checked at the start of an epoch only; one step may remove ⌈2αn⌉ records. That step's Z is drawn from
-    U[0, ``highest_draw``], which happens with that probability: a share p of these runs is at least p times that share
-    of all runs. Counted are answers of the first epoch's second iteration, which no other Z comes before.
-
-    Paper: prime, Algorithm 10 and Appendix F.1.
-    Settings: num_records, num_runs, epsilon, delta, highest_draw.
-    Returns: a row a run with the record at (0, 0, 0): asked (a mean of it alone was asked for), near (the answer lies
-        below :data:`NEAR` along the line to (1, 1, 1), where the neighbour's record is), noise_std of that answer.
-    """
-    n, rows = settings["num_records"], []
-    how = {"corruption_rate": (n - 1) / (2 * n) - 1e-9 / n, "epsilon": settings["epsilon"], "delta": settings["delta"]}
-    how |= {"variant": "as_printed", "location": np.zeros(3)}
-    for seed in streams.sequence("runs").spawn(settings["num_runs"]):
-        seen = []
-
-        def keep(clipped, seen=seen, **more):
-            seen.append(Transcript(clipped, **more))
-            return seen[-1]
-
-        rng = _LowDraws(np.random.default_rng(seed), settings["highest_draw"])
-        prime(small_set_data(n)[0], rng=rng, curator_type=keep, **how)
-        curator, asked, epochs = seen[0], [], 0
-        for (what, value), answer in zip(curator.truth, curator.answers, strict=True):
-            epochs += what == "epoch_norm"
-            if epochs == 1 and what == "centre" and np.abs(value).max() < 1e-9:
-                asked.append(float(np.sum(answer)) / math.sqrt(3))
-        row = {"record": 0, "asked": bool(asked), "near": bool(asked) and min(asked) < NEAR}
-        rows.append(row | {"noise_std": curator.plan["centre"].noise_std})
-    return rows
 
 
 def algorithm_2_delta(epsilon, *, corruption_rate, num_records, form="as_printed", heavy_tailed=False, delta=1e-4):

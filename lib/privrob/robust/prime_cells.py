@@ -10,6 +10,7 @@ import time
 import numpy as np
 
 from privrob import checks
+from privrob.mechanisms.ranges import counted_once
 from privrob.robust import classic_means
 from privrob.robust.corruption import corrupted_records
 from privrob.robust.filtering import Outcome, filter_mean
@@ -71,7 +72,7 @@ def mean_cell(settings, *, streams):
         takes by name;  ``repeat`` — tells repetitions apart, ``panel`` uses;  ``shift``, ``law`` — of the records.
     Returns: a row for each adversary and run: ``error`` ‖μ̂ − μ‖ (infinite where refused), ``status``, ``reason``,
         ``tests`` (stop tests taken: epochs begun), ``steps`` (filter steps), ``removed_good``, ``removed_bad`` (None
-        where the method doesn't say), ``seconds``.
+        where the method doesn't say), ``seconds`` (as if alone: bins that were counted for another run are counted in).
     """
     for name in settings:
         checks.choice("settings", name, _OWN)
@@ -81,18 +82,25 @@ def mean_cell(settings, *, streams):
     for adversary in settings["adversaries"]:
         rng = streams.numpy("records")
         data, bad = corrupted_records(n, d, corruption_rate=rate, adversary=adversary, rng=rng, **made)
-        for place, run in enumerate(settings["runs"]):
-            how = {"epsilon": run["epsilon"], "delta": settings["delta"], "corruption_rate": rate}
-            how |= {k: v for k, v in run.items() if k not in ("method", "epsilon", *_MORE)}
-            if run.get("location") == "known":
-                how["location"] = np.zeros(d)
-            estimate = METHODS[checks.choice("method", run["method"], METHODS)]
-            began = time.perf_counter()
-            found = estimate(data, rng=streams.numpy(f"noise {adversary} {place}"), **how)
-            row = {"adversary": adversary, "method": run["method"], "epsilon": run["epsilon"]}
-            row["label"] = run.get("label", run["method"])
-            rows.append(row | _told(found, bad, np.zeros(d)) | {"seconds": time.perf_counter() - began})
+        with counted_once(data) as kept:
+            for place, run in enumerate(settings["runs"]):
+                row = {"adversary": adversary, "method": run["method"], "epsilon": run["epsilon"]}
+                row["label"] = run.get("label", run["method"])
+                how = {"delta": settings["delta"], "corruption_rate": rate}
+                how["rng"] = streams.numpy(f"noise {adversary} {place}")
+                began = time.perf_counter() + kept.saved
+                found = _estimate(data, run, how)
+                seconds = time.perf_counter() - began + kept.saved
+                rows.append(row | _told(found, bad, np.zeros(d)) | {"seconds": seconds})
     return rows
+
+
+def _estimate(data, run, how):
+    """One run of :func:`mean_cell`. Args: how — what its method takes, beside what the run itself says."""
+    how = how | {k: v for k, v in run.items() if k not in ("method", *_MORE)}
+    if run.get("location") == "known":
+        how["location"] = np.zeros(data.shape[1])
+    return METHODS[checks.choice("method", run["method"], METHODS)](data, **how)
 
 
 def _told(found, bad, mean):
