@@ -70,6 +70,13 @@ def test_a_last_step_that_ruins_the_weights_is_told():
     assert row["diverged"]
 
 
+def test_weights_that_are_ruined_are_told_of_cells_together_too():
+    how = {"release": "clipping", "noise_multiplier": 0.0, "max_grad_norm": 1e12, "corruption_std": 1e20}
+    ruined, sound = {**BASE, **how, "learning_rate": 1e30, "num_steps": 1}, {**BASE, "num_steps": 1}
+    rows = knowing_cells.train_cells([ruined, sound], streams=[Streams(0), Streams(1)])
+    assert [row[-1]["diverged"] for row in rows] == [True, False]
+
+
 def test_a_cell_that_was_cut_goes_on(tmp_path):
     whole = knowing_cells.train_cell(BASE, streams=Streams(1))
     assert knowing_cells.train_cell(BASE, streams=Streams(1), scratch=tmp_path) == whole

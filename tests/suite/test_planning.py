@@ -105,6 +105,13 @@ def test_what_fails_for_another_reason_is_told_with_its_error(counted):
     ]
 
 
+def test_a_note_names_what_is_missing_not_every_way_to_get_it():
+    long = "DataUnavailable: EMNIST is not on this machine. ways to get it: - download https://example.org/a.zip"
+    assert planning._short(long) == "DataUnavailable: EMNIST is not on this machine"
+    assert planning._short("URLError: no answer from https://example.org/a.zip\nmore") == "URLError: no answer from"
+    assert planning._short("ValueError: x must be 1.5, got 2.") == "ValueError: x must be 1.5, got 2"
+
+
 def test_a_count_whose_process_dies_keeps_what_was_counted_and_says_so(counted):
     found = counted([ALONE, "import os\n\nos._exit(9)", AFTER])
     assert labels(found) == [("independent", 1)]

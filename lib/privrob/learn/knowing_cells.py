@@ -26,7 +26,8 @@ class Watched(dpsgd.Training):
 
     More columns of its rows, means over the steps: ``attackers_kept``, ``honest_kept``; the same if lengths were
     compared after clipping, ties by the records' places (``attackers_kept_clipped``, ``honest_kept_clipped``); and the
-    first two over those steps alone whose test was passed (``attackers_kept_passed``, ``honest_kept_passed``).
+    first two over those steps alone whose test was passed (``attackers_kept_passed``, ``honest_kept_passed``);
+    ``diverged``: whether a weight isn't finite.
     """
 
     def _step(self, indices):
@@ -47,6 +48,14 @@ class Watched(dpsgd.Training):
                         shares[f"{group}_kept_passed"] = shares[f"{group}_kept"]
         return step._replace(seen=told | shares)
 
+    def row(self):
+        """That of any training, and ``diverged``."""
+        row = super().row()
+        row["diverged"] = not all(bool(p.isfinite().all()) for p in self.parameters)
+        if self.file:
+            self._save()  # again, with it
+        return row
+
 
 def train_cell(settings, *, streams, scratch=None):
     """As :func:`privrob.learn.cells.train_cell`, with the columns of :class:`Watched`.
@@ -61,7 +70,7 @@ def _rows(training):
     rows = []
     try:
         for row in training.rows():
-            rows.append({**row, "diverged": not all(bool(p.isfinite().all()) for p in training.parameters)})
+            rows.append(row)
     except FloatingPointError:
         training.file = None
         rows.append({**training.row(), "diverged": True})
@@ -70,8 +79,7 @@ def _rows(training):
 
 def train_cells(settings, *, streams):
     """Many trainings in one program; the rows are those of :func:`train_cell`, but for rounding."""
-    every = cells.train_cells(settings, streams=streams, training=Watched)
-    return [[{**row, "diverged": False} for row in rows] for rows in every]
+    return cells.train_cells(settings, streams=streams, training=Watched)
 
 
 train_cell.data = cells.train_cell.data

@@ -180,7 +180,7 @@ def convergence_bound(
     a loss that isn't strongly convex, of clipped honest gradients (they are biased), or of privacy.
 
     Paper: ptr, Theorem 5.2, (93)–(96) and (142)–(151).
-    Printed: F·R in M_A and (151), eq 134; "M_B < M_A" after (144), where (151) has M_A ≤ M_B (two rates); η_B ≤ in (94).
+    Printed: F·R in M_A and (151), eq 134; "M_B < M_A" after (144), where (151) has M_A ≤ M_B; η_B ≤ in (94).
     Used: "sound", with F²R² where (134) has F·R. "as_printed" keeps F·R and asks for "<" in (94).
     Args: num_records — n;  num_corrupted — F;  strong_convexity, smoothness — α, β;  gradient_std — σ, the root of
         E‖g − ∇L‖²;  max_norm — R;  dimension — d;  noise_std, robust_noise_std — σ₁ of SUM, σ₂ of TSUM, each

@@ -7,6 +7,7 @@ Each notebook is counted in a process of its own (``suite.counting``), its cells
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -160,18 +161,24 @@ def _cut(error, total):
     return any(loop and cell == error["cell"] and first <= line <= last for cell, line, _, loop in total)
 
 
+def _short(error):
+    """Its first line up to the first sentence's end: what is missing, not all ways to get it, nor addresses."""
+    first = str(error).strip().partition("\n")[0]
+    return re.split(r"\.\s|\s+\S*://", first)[0].rstrip(" .:")
+
+
 def _why(site, status):
     """Why a call of ``run.sweep`` was not reached, in words; empty: it stands in a branch that was not taken."""
     where = f"the sweep in code cell {site[0]}, line {site[1]}"
     if not status["ok"]:
-        return f"{where} was not counted: {status['error']}"
+        return f"{where} was not counted: {_short(status['error'])}"
     errors = [e for e in status["errors"] if (e["cell"], e["lines"][0]) <= site[:2]]
     own = next((e for e in errors if e["cell"] == site[0] and e["lines"][1] >= site[1]), None)
     if own is None:
         return ""
     cause = errors[0] if own["error"].startswith("NameError") else own  # a name that an earlier failure took away
     if not _waits(cause):
-        return f"{where} was not counted: code cell {cause['cell']}: {cause['error']}"
+        return f"{where} was not counted: code cell {cause['cell']}: {_short(cause['error'])}"
     return f"{where} depends on rows of an earlier sweep, and is not counted"
 
 
