@@ -89,7 +89,7 @@ def test_the_environment_installs_the_library_and_only_from_open_channels():
 
 def test_every_module_that_is_imported_is_declared():
     declared = {name_of(p) for p in bootstrap.requirements(ROOT / "pyproject.toml")}
-    for extra in ("vision", "federated", "backbones"):  # beside the environment
+    for extra in ("vision", "federated"):  # beside the environment
         declared |= {name_of(p) for p in PROJECT["project"]["optional-dependencies"][extra]}
     missing = {}
     for path, code in sources():

@@ -21,7 +21,7 @@ from pathlib import Path
 TESTED = (3, 11)
 ROOT = Path(__file__).resolve().parents[3]
 PINS = ("pyproject.toml", "environment.yml", ".constraints.txt")
-EXTRAS = ("cluster", "lab", "site", "test")
+EXTRAS = ("backbones", "cluster", "lab", "site", "test")
 ALIVE = 30.0  # seconds between signs of life of a long step
 
 
