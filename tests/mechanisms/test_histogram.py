@@ -9,6 +9,7 @@ from scipy.stats import laplace as laplace_law
 from scipy.stats import norm
 
 from privrob.kinds import Guarantee, NotAvailable
+from privrob.mechanisms.exponential import Exponential
 from privrob.mechanisms.histogram import Lost, StableHistogram, counts, merged, rdp_of_bins
 from privrob.mechanisms.noise import Gaussian, Laplace
 from privrob.mechanisms.ranges import HeavyTailedRange, PrivateRange, column_counts, counted_once
@@ -310,3 +311,15 @@ def test_a_record_of_half_precision_is_alone_in_choosing_its_bin():
         ((bins, found),) = column_counts(x, width=2.0)
         assert bins.tolist() == [first, 1501]
         assert found.tolist() == [1, 999]
+
+
+def test_trade_offs_of_a_lost_mass_and_a_choice_are_of_probabilities_and_never_nan():
+    how = {"neighbouring": "replace", "sampling": "none"}
+    assert Exponential(1000.0, 1.0).tradeoff(0.0, **how) == 1.0
+    np.testing.assert_allclose(Exponential(1.0, 1.0).tradeoff([0.0, 0.1, 1.0], **how), [1, 1 - 0.1 * math.e, 0])
+    np.testing.assert_allclose(Lost(0.1).tradeoff([0.0, 0.5, 1.0], **how), [0.9, 0.4, 0.0])
+    for mechanism in (Exponential(1.0, 1.0), Lost(0.1)):
+        with pytest.raises(ValueError, match="type1"):
+            mechanism.tradeoff(-1.0, **how)
+    with pytest.raises(ValueError, match="utilities"):
+        Exponential(1e300, 1e-300).log_probs([0.0, 1.0])

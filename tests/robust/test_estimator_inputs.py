@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from privrob.robust import noiseplan
+from privrob.mechanisms import histogram
+from privrob.robust import noiseplan, released
 from privrob.robust.boosting import mean_of_means
 from privrob.robust.classic_means import coordinate_median, geometric_median, trimmed_mean
 from privrob.robust.dpfilter import private_filter
@@ -16,7 +17,7 @@ from privrob.robust.heavy_tails import truncated_mean
 from privrob.robust.prime import prime, settings_for
 from privrob.robust.private_means import dp_mean, shrinking_mean
 from privrob.robust.released import released_prime
-from privrob.robust.rows import Ball, Rows
+from privrob.robust.rows import Ball, Cube, Rows
 
 BUDGET = {"epsilon": 5.0, "delta": 1e-3}
 ALPHA = {"corruption_rate": 0.1}
@@ -154,3 +155,48 @@ def test_a_budget_is_shared_by_what_is_asked():
     for value in (math.nan, np.ones(2)):
         with pytest.raises((ValueError, TypeError), match="epsilon must"):
             noiseplan.gdp_budget(value, delta=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_one_float32_record_moves_a_sum_by_no_more_than_it_weighs(kind):
+    """Taken in float32, these sums would move by eight times what one record can."""
+    n, d = 2**15, 4
+    data = np.full((n, d), -0.49 * 2**-6)
+    data[: n // 2 + 1] = 8.0
+    other = data.copy()
+    other[n // 2] = -8.0
+    found = []
+    for records in (data, other):
+        records = records.astype(np.float32)
+        if kind == "torch":
+            records = torch.from_numpy(records)
+        found.append(Rows(records, Cube(np.zeros(d), 20.0)).moments())
+    (_, total, gram), (_, moved, turned) = found
+    np.testing.assert_allclose(total - moved, 16.0, rtol=1e-9)
+    np.testing.assert_allclose(gram, turned, rtol=1e-9)
+
+
+def test_a_masked_array_is_refused_not_read_through_its_mask():
+    masked = np.ma.masked_array(DATA, mask=np.zeros(DATA.shape, dtype=bool))
+    for estimator in (prime, dp_mean):
+        how = ALPHA if estimator is prime else {}
+        with pytest.raises(TypeError, match="mask"):
+            estimator(masked, rng=rng(), **how, **BUDGET)
+
+
+def test_small_integers_do_not_wrap_in_a_histogram():
+    bins, found = histogram.counts(np.array([250, 255, 3], np.uint8), width=10, origin=5)
+    np.testing.assert_array_equal(bins, [-1, 24, 25])
+    np.testing.assert_array_equal(found, [1, 1, 1])
+
+
+def test_the_script_goes_on_where_its_filter_has_left_fewer_than_its_tail():
+    state = FilteredSet(Rows(np.zeros((10, 2)), Cube(np.zeros(2), 8.0)))
+    state.drop(np.arange(8))
+    trace = [{}]
+    how = {"rate": 0.2, "epsilon": 1e6, "delta": 0.1, "square": 64.0, "rng": rng(), "trace": trace}
+    released._filter(state, np.zeros(2), np.eye(2) / 2, **how)
+    assert state.size == 2
+    state.drop(np.array([8, 9]))
+    released._filter(state, np.zeros(2), np.eye(2) / 2, **how)
+    assert state.size == 0

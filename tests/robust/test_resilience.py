@@ -392,6 +392,23 @@ def test_records_nearly_in_a_plane_move_a_depth_by_one_once_on_the_lattice():
         assert np.abs(6 * moved).max() <= 1 + 1e-9
 
 
+@pytest.mark.paper("prime", "Appendix I")
+def test_records_that_differ_by_less_than_rounding_move_a_depth_in_the_plane_by_one():
+    """Two directions 1e-13 apart are told apart by no angle; what the median sees is on a lattice."""
+    num, how = 50, {"half_range": 1.0, "spacing": 2.0}
+    data = np.vstack([[[1.0, 0.0]] * num, [[-1.0, -5e-13]] * num])
+    other = data.copy()
+    other[-1] = [1.0, -8e-13]
+    points = np.array(list(itertools.product([-2.0, 0.0, 2.0], repeat=2)))
+    moved = depth(points, on_lattice(data, **how)) - depth(points, on_lattice(other, **how))
+    assert np.abs(2 * num * moved).max() <= 1 + 1e-9
+    counts = []
+    for records in (data, other):
+        draws = [private_tukey_median(records, epsilon=0.1, rng=rng(k), **how).estimate for k in range(400)]
+        counts.append(sum(not np.any(d) for d in draws))
+    assert max(counts) < 1.6 * min(counts) + 20  # e^0.1, and chance; without the lattice 5.4 times
+
+
 @pytest.mark.parametrize("scale", [1e9, 1e200, 1e-300])
 def test_the_private_tukey_median_answers_whatever_the_records(scale):
     data = scale * (1 + 1e-9 * rng(8).standard_normal((10, 3)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privrob import checks
-from privrob.accounting import pairs, rdp
+from privrob.accounting import pairs, rdp, tradeoff
 from privrob.kinds import Interval, Neighbouring, NotAvailable, Sampling
 
 
@@ -31,8 +31,12 @@ class Exponential:
 
         Args: utilities — of the answers, shape (k,).
         """
-        logs = checks.array("utilities", utilities, ndim=1) * (self.pure_epsilon / (2 * self.sensitivity))
-        logs = logs - logs.max()
+        utilities = checks.array("utilities", utilities, ndim=1)
+        logs = (utilities - utilities.max()) * (self.pure_epsilon / (2 * self.sensitivity))
+        if not np.isfinite(logs).all():
+            raise ValueError(
+                f"utilities must differ by less over 2Δ/ε than doubles hold, got pure_epsilon={self.pure_epsilon!r}"
+            )
         return logs - np.log(np.exp(logs).sum())
 
     def release(self, data, *, rng):
@@ -64,8 +68,7 @@ class Exponential:
         Args: type1 — α, any shape.
         """
         self._check(neighbouring, sampling)
-        alpha, e = checks.array("type1", type1), np.exp(self.pure_epsilon)
-        return np.maximum(0.0, np.maximum(1 - e * alpha, (1 - alpha) / e))[()]
+        return tradeoff.approximate_dp(type1, epsilon=self.pure_epsilon, delta=0.0)
 
     def epsilon(self, delta, *, neighbouring, sampling):
         """The smallest ε at this δ of randomized response, an upper end."""

@@ -21,7 +21,7 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtri
 
 from privrob import checks
-from privrob.accounting import pairs, rdp
+from privrob.accounting import pairs, rdp, tradeoff
 from privrob.accounting.ledger import Ledger
 from privrob.kinds import Interval, Neighbouring, NotAvailable, Sampling
 from privrob.mechanisms.noise import Gaussian, Laplace
@@ -67,7 +67,7 @@ class Lost:
         Args: type1 — α, any shape.
         """
         self._check(neighbouring, sampling)
-        return np.maximum(0.0, 1 - self.prob - checks.array("type1", type1))[()]
+        return tradeoff.approximate_dp(type1, epsilon=0.0, delta=self.prob)
 
     def epsilon(self, delta, *, neighbouring, sampling):
         """0 from δ = prob on, infinite below.
@@ -87,6 +87,7 @@ def counts(values, *, width, origin=0.0):
     """
     width = checks.positive("width", width, finite=True)
     values = np.asarray(values)
+    values = values.astype(np.float64) if values.dtype.kind in "biu" else values  # small integers would wrap round
     with np.errstate(invalid="ignore", over="ignore"):
         bins = np.floor((values - origin) / width)
     bins = bins[np.abs(bins) < 2.0**62].astype(np.int64)  # also leaves out NaN

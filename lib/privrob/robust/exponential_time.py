@@ -167,8 +167,8 @@ def private_tukey_median(data, *, epsilon, rng, half_range, spacing):
 
     Paper: prime, Algorithm I.1 (Appendix I), Theorem 12 and Lemma J.3.
     Printed: exp(−εn·depth/2) in Lemma J.3, which draws far from the mean.   Used: Appendix I's sign.
-    Assumes: the mean lies in [−R, R]^d, R public. A record that isn't finite counts as 0; in space, records are moved
-        to a fine lattice first (:func:`privrob.robust.tukey.on_lattice`), for else rounding breaks the sensitivity.
+    Assumes: the mean lies in [−R, R]^d, R public. A record that isn't finite counts as 0; off the line, records are
+        moved to a fine lattice first (:func:`privrob.robust.tukey.on_lattice`), for else rounding breaks the bound.
     Args: data — (n, d), d ≤ 3;  half_range — R;  spacing — of the grid.
     """
     n, d, _ = check_data(data, 0.0)
@@ -179,7 +179,7 @@ def private_tukey_median(data, *, epsilon, rng, half_range, spacing):
         return refused("no records")
     rows = np.array(data, dtype=np.float64)
     rows[~np.isfinite(rows).all(axis=1)] = 0.0
-    if d == 3:
+    if d > 1:
         rows = on_lattice(rows, half_range=half_range, spacing=spacing)
     choose = Exponential(epsilon, 1 / n)
     plan = NoisePlan((Entry("choice", choose),))

@@ -205,6 +205,8 @@ def _check_numbers(data):
     """Refuse what would be cut down without a word: complex numbers, and whole numbers in torch, where a centre and
     a mean are of the data's own type; and what has no numbers at all."""
     kind = getattr(data, "dtype", None)
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError("data must be an array without a mask, got a masked one; pass data.compressed() or data.data")
     if is_torch(data):
         if str(kind) not in ("torch.float32", "torch.float64"):
             raise TypeError(f"data must be float32 or float64 as a torch tensor, got {kind}; pass data.double()")

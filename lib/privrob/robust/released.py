@@ -176,6 +176,9 @@ def _filter(state, point, weights, rate, epsilon, delta, square, rng, trace):
     if not tail_size:
         return
     seen = scores[alive]
+    if not len(alive):
+        return
+    tail_size = min(tail_size, len(alive))
     tail = alive[seen >= np.partition(seen, len(seen) - tail_size)[len(seen) - tail_size]]
     psi = float((scores[tail] - 1).sum()) / n + rng.laplace(0.0, square / (n * epsilon))
     edges = np.geomspace(0.25, square, num=2 + int(math.log(square)))

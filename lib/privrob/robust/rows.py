@@ -1,7 +1,8 @@
 r"""Records clipped to a region of bounded diameter, and the sums over them that filtering needs, block by block.
 
 One GEMM a filter step: scores are ‖Lᵀ(x − c)‖² with U = LLᵀ; everything else follows from (m, Σx, Σxxᵀ). Data may be
-float32 (sums are kept in float64, about the region's centre), a memory map (any n), or a torch tensor on any device.
+float32 (sums are taken in float64, about the region's centre: in float32 one record could move them by many times what
+it weighs), a memory map (any n), or a torch tensor on any device.
 
 A ``block`` is some of the rows, (b, d), about the centre.
 
@@ -164,9 +165,10 @@ class Rows:
             if chosen is not None and not chosen[part].all():
                 pick = np.flatnonzero(chosen[part])
                 rows = rows[self._index(pick)]
+            rows = rows.double() if self.torch else np.asarray(rows, dtype=np.float64)  # before it is summed
             count += len(rows)
-            total += np.asarray(self._numpy(rows.sum(0)), dtype=np.float64)
-            gram += np.asarray(self._numpy(rows.T @ rows), dtype=np.float64)
+            total += self._numpy(rows.sum(0))
+            gram += self._numpy(rows.T @ rows)
         return count, total, (gram + gram.T) / 2
 
     def _index(self, places):

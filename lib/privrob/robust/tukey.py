@@ -13,8 +13,10 @@ _SAME = 1e-9  # a unit vector nearer to a plane counts as in it
 def depth(candidates, data):
     """D(S, μ) = min_v P[vᵀ(x − μ) ≥ 0] of each candidate: shape (k,). O(n log n) in the plane, O(n³) in space, each.
 
-    Exact, lattices (see :func:`on_lattice`) and repeated points included: a half space whose edge holds records can be
+    Exact on lattices (see :func:`on_lattice`), repeated points included: a half space whose edge holds records can be
     turned so that all but the fewest of those on its edge fall outside, which is the same question one dimension lower.
+    Directions that differ by less than rounding are taken for one; only on a lattice does a record then move the depth
+    by 1/n at most.
 
     Paper: prime, Appendix I.
     Args: candidates — (k, d);  data — (n, d), n ≥ 1, d ≤ 3.
@@ -36,14 +38,14 @@ def depth(candidates, data):
 
 
 def on_lattice(data, *, half_range, spacing):
-    r"""Records of space moved to [−4R, 4R]³ and to a lattice on which :func:`depth` is exact: with any others, three
-    records that lie nearly in a plane with the candidate may be taken to lie in it, and one record then moves a depth
-    by several. Each record moves by itself, on a coordinate by R/90 at most while within.
+    r"""Records moved to [−4R, 4R]^d and to a lattice on which :func:`depth` is exact: with any others, records that lie
+    nearly in a plane (in the plane: on a line) with the candidate may be taken to lie in it, and one record then moves
+    a depth by several. Each record moves by itself, on a coordinate by R/90 at most while within.
 
     Of whole numbers up to 540 about a candidate, two directions differ by 1e-6 or not at all, and a record is 1e-9 off
     a plane through two others or in it: that is what :func:`depth` tells apart.
 
-    Args: data — (n, 3), finite;  half_range — R;  spacing — of the candidates, which lie on the lattice.
+    Args: data — (n, d), d ≤ 3, finite;  half_range — R;  spacing — of the candidates, which lie on the lattice.
     """
     step = spacing / max(1, int(90 * spacing / half_range))
     return step * np.round(np.clip(data, -4 * half_range, 4 * half_range) / step)
