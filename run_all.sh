@@ -4,6 +4,11 @@
 #   ./run_all.sh --no-env   use the python at hand (containers, cluster modules, machines without a network)
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+case "$root" in *:*)
+  echo "privrob cannot run below a folder whose name has a colon, at which Python parts its search path ($root)" >&2
+  echo "rename that folder, or put the checkout elsewhere" >&2
+  exit 2 ;;
+esac
 export PYTHONUTF8=1 PYTHONPATH="$root/lib${PYTHONPATH:+:$PYTHONPATH}" PRIVROB_ROOT="$root"
 # pip on some machines writes to the home; a missing one must not stop us
 export HOME="${HOME:-/nonexistent}"

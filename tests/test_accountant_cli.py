@@ -73,6 +73,14 @@ def test_a_calibrated_setting_tells_weak_promises_and_all_that_it_assumes(capsys
     assert 49.5 <= row["epsilon_upper"] <= 50
 
 
+def test_a_part_of_a_step_counts_as_one(capsys):
+    words = ("epsilon", *STEP, "--noise-multiplier", "1", "--accountant", "rdp", "--json")
+    one = json.loads(call(capsys, *words, "--epochs", "1e-12")[1])
+    assert one == json.loads(call(capsys, *words, "--steps", "1")[1])
+    assert one["upper"] > 0
+    assert json.loads(call(capsys, *words, "--epochs", "0")[1])["upper"] == 0
+
+
 def test_no_loss_prints_a_plain_zero_and_no_noise_says_infinite(capsys):
     for words in (
         ("--sample-rate", "0", "--noise-multiplier", "0", "--steps", "5", "--delta", "1e-5"),
@@ -139,6 +147,20 @@ def test_no_loss_prints_a_plain_zero_and_no_noise_says_infinite(capsys):
         (["epsilon", *STEP, "--steps", "1"], "needs --noise-multiplier"),
         (["epsilon", *STEP, "--noise-multiplier", "nan", "--steps", "1"], "noise_multiplier must lie"),
         (["epsilon", *STEP, "--noise-multiplier", "1", "--epochs", "nan"], "--epochs must be a number"),
+        (
+            ["epsilon", *STEP, "--noise-multiplier", "1e200", "--steps", "1"],
+            "--noise-multiplier must be at most 1e+100",
+        ),
+        (["epsilon", *STEP, "--noise-multiplier", "1", "--steps", f"{10**308}"], "--steps must be at most 1e+18"),
+        (["epsilon", *STEP, "--noise-multiplier", "1", "--epochs", "1e308"], "--epochs must give at most 1e+18 steps"),
+        (
+            ["calibrate", "--epsilon", "1", *STEP[2:], "--sample-rate", "1e-300", "--epochs", "1e10"],
+            "--epochs must give at most 1e+18 steps",
+        ),
+        (
+            ["epsilon", *STEP[2:], "--batch-size", "1", "--num-records", f"{10**400}", "--steps", "1"],
+            "--num-records must be at most 1e+18, got a number of 401 digits",
+        ),
         (
             ["epsilon", *STEP, "--noise-multiplier", "1", "--steps", "1", "--neighbouring", "both"],
             "neighbouring must be one of",

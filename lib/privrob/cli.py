@@ -9,6 +9,8 @@ import sys
 import warnings
 
 VERBS = ("epsilon", "calibrate")
+MOST = 10**18  # steps, records
+MOST_NOISE = 1e100  # its square, times what steps and records make of it, is still a number
 _EPSILON = """\
 The ε of DP-SGD, with the Poisson sampling that it is accounted for.
 
@@ -28,6 +30,9 @@ def main(argv):
         return {"epsilon": epsilon, "calibrate": calibrate}[verb](rest)
     except (ValueError, TypeError, NotImplementedError) as error:
         print(f"refused: {error}", file=sys.stderr)
+        return 2
+    except ArithmeticError as error:
+        print(f"refused: with these values a number is beyond what a computer holds ({error})", file=sys.stderr)
         return 2
 
 
@@ -54,6 +59,8 @@ def _count(name, value, low):
     """A count that may be left out."""
     from privrob import checks
 
+    if value is not None and value > MOST:
+        raise ValueError(f"{name} must be at most {MOST:.0e}, got a number of {len(str(value))} digits")
     return None if value is None else checks.integer(name, value, low=low)
 
 
@@ -70,12 +77,19 @@ def _rate(a):
     return a.batch_size / a.num_records
 
 
+def _noise(a):
+    if a.noise_multiplier is not None and MOST_NOISE < a.noise_multiplier < math.inf:
+        raise ValueError(f"--noise-multiplier must be at most {MOST_NOISE:g}, got {a.noise_multiplier:g}")
+
+
 def _steps(a, rate):
     if a.epochs is None:
         return _count("--steps", a.steps, 0)
     if not (rate > 0 and 0 <= a.epochs < math.inf):
         raise ValueError(f"--epochs must be a number of at least 0, and the sampling rate above 0, got {a.epochs:g}")
-    return math.ceil(a.epochs / rate - 1e-9)
+    if not (steps := a.epochs / rate) <= MOST:
+        raise ValueError(f"--epochs must give at most {MOST:.0e} steps at this sampling rate, got {a.epochs:g}")
+    return max(math.ceil(steps - 1e-9), 1 if a.epochs else 0)
 
 
 def epsilon(argv):
@@ -83,6 +97,7 @@ def epsilon(argv):
     parser = _parser("epsilon", _EPSILON)
     a = parser.parse_args(argv)
     rate = _rate(a)
+    _noise(a)
     steps = _steps(a, rate)
     if a.noise_multiplier is None or steps is None:
         raise ValueError("epsilon needs --noise-multiplier, and --steps or --epochs")
@@ -111,6 +126,7 @@ def calibrate(argv):
     parser.add_argument("--epsilon", type=float, required=True, help="the target ε, which is not exceeded")
     a = parser.parse_args(argv)
     rate = _rate(a)
+    _noise(a)
     steps = _steps(a, rate)
     if (a.noise_multiplier is None) == (steps is None):
         raise ValueError("calibrate needs either --steps (or --epochs), or --noise-multiplier")

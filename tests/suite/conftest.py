@@ -81,14 +81,14 @@ def command(call):
 @pytest.fixture(scope="session")
 def odd(tmp_path_factory):
     """The real script in a place of all odd names at once: C locale, far time zone, no home, no temporary folder, a
-    proxy that hears whatever is asked of a network, and results in a folder whose name begins with a dash.
+    proxy that hears whatever is asked of a network, and results in a folder whose name has a dash first and a colon.
     """
     listener = kit.Listener()
     house = kit.checkout(tmp_path_factory.mktemp("odd").joinpath(*ODD))
     house.presets(kit.SHORT)
     env = kit.bare(LC_ALL="C", TZ="Pacific/Kiritimati", MPLBACKEND="TkAgg", TMPDIR="/nowhere", **listener.environment())
     del env["PRIVROB_OFFLINE"]
-    status, said = kit.run_all(house, *SMOKE, "--out=-rf *", env=env, cwd=house.root / "notebooks")
+    status, said = kit.run_all(house, *SMOKE, "--out=-rf *: x", env=env, cwd=house.root / "notebooks")
     assert status == 0, said
-    house.out, house.listener = house.root / "notebooks" / "-rf *", listener
+    house.out, house.listener = house.root / "notebooks" / "-rf *: x", listener
     return house

@@ -169,16 +169,20 @@ def test_a_trend_surprises_only_against_the_direction_we_stand_by(stood_by, agre
 
 def test_the_closing_line_counts_every_verdict():
     items = [{"verdict": v} for v in ("holds", "matches", "corrected", "differs", "not tried", "fails")]
-    assert claims.tally(items) == "5 of 6 judged in full: 2 reproduced, 1 corrected, 1 differ, 1 fail; 1 not tried"
+    assert claims.tally(items) == "5 of 6 judged in full: 2 reproduced, 1 corrected, 1 differs, 1 fails; 1 not tried"
+    twice = claims.tally([*items, *items])
+    assert twice == "10 of 12 judged in full: 4 reproduced, 2 corrected, 2 differ, 2 fail; 2 not tried"
     assert claims.tally(items[:3]) == "2/3 reproduced, 1 corrected"
-    assert claims.tally([]) == "0/0 reproduced"
+    assert claims.tally([]) == "beyond the document: no items"
 
 
 def test_the_closing_line_does_not_count_a_trend_as_a_failure():
     trends = [{"verdict": "trend", "agrees": a} for a in (True, True, False)]
     assert claims.tally(trends) == "3 tried only as a trend: 2 agree, 1 does not"
     assert claims.tally(trends[:2]) == "2 tried only as a trend: all agree"
-    assert claims.tally(trends[2:]) == "1 tried only as a trend: none agrees"
+    assert claims.tally(trends[2:]) == "1 tried only as a trend: it does not"
+    assert claims.tally(trends[:1]) == "1 tried only as a trend: it agrees"
+    assert claims.tally(trends[2:] * 2) == "2 tried only as a trend: none agrees"
     assert claims.tally([*trends, {"verdict": "holds"}]).startswith("1 of 4 judged in full: 1 reproduced; 3 tried only")
 
 

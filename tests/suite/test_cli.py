@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from house import notebook
-from privrob.suite import catalogue, cli, inputs
+from privrob.suite import catalogue, cli, guard, inputs
 
 
 def refused(call, *arguments):
@@ -26,7 +26,7 @@ def refused(call, *arguments):
     [
         (["--preset", "smok"], "--preset must be one of laptop, paper, smoke, got 'smok'"),
         (["-p", "scale", "3", "-p", "scale", "4"], "-p scale was given twice"),
-        (["stats"], "or the verb: ./run_all.sh status"),
+        (["stats"], "refused: did you mean the verb ./run_all.sh status? notebooks: no notebook 'stats'; There is"),
         (["--out", "results", "-p", "scale", "3", "--dry-run"], "changed parameters do not go to results/"),
         (["sec1_tyo"], "no notebook 'sec1_tyo'; did you mean 'sec1_toy'? There is: dplearn/sec1_toy"),
         (["dplearn/sec3*"], "no notebook 'dplearn/sec3*'"),
@@ -165,6 +165,33 @@ def test_help_needs_no_package_so_that_it_comes_before_the_environment(house):
     )
     done = subprocess.run([sys.executable, "-c", code], env=house.env(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [
+        ("/a b/.venv/bin/privrob", "privrob"),
+        (r"privrob.exe", "privrob"),
+        ("/lib/privrob/suite/__main__.py", "./run_all.sh"),
+        ("/lib/privrob/__main__.py", "python -m privrob"),
+    ],
+)
+def test_help_calls_the_program_by_the_name_it_was_called_with(call, monkeypatch, called, name):
+    monkeypatch.setattr("sys.argv", [called, "--help"])
+    for verb in ("", "status", "plan"):
+        out = call(*([verb] if verb else []), "--help")[1]
+        assert f"usage: {name} {verb}".strip() in out
+        assert ("./run_all.sh" in out) == (name == "./run_all.sh"), "examples, too"
+    assert f"the verb {name} status?" in call("statsu")[2]
+
+
+def test_of_many_notebooks_a_message_says_how_many_and_the_nearest():
+    names = [f"ptr/sec{n}_a" for n in range(9)] + [f"fdp/sec{n}_b" for n in range(5)]
+    said = guard.unknown("sec3_c", names, where="notebooks", what="notebook")
+    assert said.startswith("notebooks: no notebook 'sec3_c'; did you mean 'sec3_")
+    assert said.endswith("There are 14 (5 in fdp/, 9 in ptr/): ./run_all.sh --list names them")
+    mine = [f"ptr/item_{n}" for n in range(14)]
+    assert "ptr/item_13" in guard.unknown("ptr/x", mine, where="ptr/sec1", what="claim"), "of one folder all are told"
 
 
 def test_clean_removes_only_what_runs_left_and_only_when_told(call):

@@ -146,7 +146,7 @@ def test_of_two_workers_joined_over_tcp_one_is_lost_for_good_and_nothing_else(ma
         assert stored() < 24, "killed in the middle"
         out, _ = driver.communicate(timeout=300)
         assert driver.returncode == 0, out
-        assert "1 of 1 notebooks done." in out
+        assert "1 of 1 notebook done." in out
         assert stored() == 24
         assert [p.poll() is None for p in house.parts if p is not part] == [True, True]
     status, out = house.run(ONE, *SMOKE, "--fresh", "--out", tmp_path / "calm")

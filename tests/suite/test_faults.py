@@ -25,7 +25,7 @@ import pytest
 
 import fault_kit as kit
 from fault_kit import ONE, SIGNALS, SMOKE, assert_like_calm, assert_nothing_lost, helpful, refused
-from privrob.suite import evidence, files, run
+from privrob.suite import claims, evidence, execute, files, guard, preflight, run, session
 
 GOES_ON = "stopped; what was done is kept, and the same command goes on from here"
 DIED = "the kernel died (killed, or out of memory); lower the notebook's sizes, or give it more memory"
@@ -43,7 +43,7 @@ TOLD = {  # exit status and words of a struck run
     ("kernel", "SIGINT"): (1, "interrupted from outside (SIGINT to its kernel); the same command goes on from here"),
     ("kernel", "SIGTERM"): (1, DIED),
     ("kernel", "SIGKILL"): (1, DIED),
-    **{("worker", s.name): (0, "1 of 1 notebooks done.") for s in SIGNALS},  # its loss is made good without a word
+    **{("worker", s.name): (0, "1 of 1 notebook done.") for s in SIGNALS},  # its loss is made good without a word
 }
 
 
@@ -255,6 +255,50 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(command, out,
 
 
 @pytest.mark.fault("places")
+@pytest.mark.parametrize("arguments", [[*SMOKE], ["status"], ["clean", "--yes"], ["site"], ["bench"], ["export"]])
+def test_an_empty_name_for_a_folder_is_refused(command, arguments):
+    said = refused(command, *arguments, "--out", "")
+    assert "--out: must name a folder, got '' (a shell variable that is not set?)" in said
+    assert not command.house.results.exists()
+
+
+@pytest.mark.fault("places")
+def test_a_checkout_below_a_colon_is_refused_in_words(tmp_path):
+    house = tmp_path / "a:b"
+    house.mkdir()
+    shutil.copy(kit.SCRIPT, house)
+    for arguments in ([], ["--help"], ["--no-env", "--list"]):
+        command = ["bash", str(house / "run_all.sh"), *arguments]
+        done = subprocess.run(command, env=kit.bare(), capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        helpful(done.stderr, "a folder whose name has a colon", str(house))
+
+
+@pytest.mark.fault("places")
+def test_a_machine_without_a_loopback_interface_is_told_before_any_work(command, monkeypatch):
+    def unreachable(*_, **__):
+        raise OSError(99, "Cannot assign requested address")
+
+    for name in ("create_connection", "create_server"):
+        with monkeypatch.context() as patch:
+            patch.setattr(preflight.socket, name, unreachable)
+            said = refused(command, *SMOKE)
+            assert "127.0.0.1 cannot be reached here (Cannot assign requested address); bring it up" in said
+            with pytest.raises(ValueError, match=r"127\.0\.0\.1"):
+                execute._papermill({}, command.house.root)
+    preflight.check_loopback()
+
+
+@pytest.mark.fault("places")
+def test_a_clock_that_is_set_back_in_mid_run_changes_no_duration(house, monkeypatch):
+    monkeypatch.setattr(claims, "of_notebook", lambda *_: {})
+    source = guard.read(house.root / "notebooks" / f"{ONE}.ipynb", ONE)
+    one = session.Run(session.Job(ONE, folder=house.root / "out"), source, dict(source.defaults))
+    monkeypatch.setattr(time, "time", lambda: one.began - 65.78)
+    assert 0 <= one._result([], "")["run"]["seconds"] < 60
+
+
+@pytest.mark.fault("places")
 def test_a_read_only_place_is_refused_before_any_work(command, tmp_path):
     (tmp_path / "sealed").mkdir()
     with kit.read_only(tmp_path / "sealed") as folder:
@@ -353,6 +397,44 @@ def test_a_second_driver_on_the_same_results_is_refused_naming_the_first(calm):
         status, out = calm.run(*SMOKE)
     assert status == 2
     helpful(out, f"results/ is in use by ./run_all.sh somewhere, pid {os.getpid()} on", "another folder with --out")
+
+
+@pytest.mark.fault("two runs")
+def test_a_run_within_or_around_the_folder_of_another_is_refused_and_leaves_nothing(command):
+    out = command.house.root / "study"
+    sweep = (*SMOKE, "sec1_toy", "--sweep", "scale=1.0,3.0", "--out", out)
+    with files.lock(out, purpose="./run_all.sh the sweep"):
+        status, said = command(*SMOKE, "sec1_toy", "-p", "scale", "1.0", "--out", out / "scale=1.0")
+        assert status == 2
+        helpful(said, f"scale=1.0/ lies in {out}, which is in use by ./run_all.sh the sweep, pid {os.getpid()} on")
+        assert not (out / "scale=1.0").exists()
+    with files.lock(out / "scale=3.0", purpose="./run_all.sh one of it"):
+        status, said = command(*sweep)
+        assert status == 2
+        helpful(said, f"scale=3.0/ in {out} is in use by ./run_all.sh one of it", "another folder with --out")
+        assert [p.name for p in out.iterdir() if p.name != ".lock"] == ["scale=3.0"]
+    with files.lock(out / "other"):  # which the sweep does not touch
+        files.refuse_nested(out, below=[out / "scale=1.0"])
+    with files.lock(out, below=[out, out / "scale=1.0"]):
+        pass
+
+
+@pytest.mark.fault("two runs")
+def test_a_lock_in_a_folder_that_was_removed_meanwhile_is_none(tmp_path, monkeypatch):
+    import fcntl
+
+    take = fcntl.flock
+
+    def late(stream, how):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        take(stream, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with (
+        pytest.raises(files.Locked, match="out/ was removed by a run that ended just now"),
+        files.lock(tmp_path / "out"),
+    ):
+        pass
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Where we differ: a finding stands on stored verdicts, says numbers that are in them, and links to its evidence."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ ENTRY = {
     "repair": "y",
     "claims": ["dplearn/sec1_toy_true"],
 }
+
+ITEM = {"text": "It is so.", "paper": None, "got": None, "note": "", "agrees": None}
 
 
 @pytest.fixture
@@ -149,8 +152,30 @@ def test_each_letter_is_addressed_and_lists_every_correction(real):
         assert "Dear " in letter
         assert "Thank you" in letter
         wrong = [i for i in real.values() if i["id"].startswith(f"{key}/") and i["verdict"] in findings.ERRORS]
-        assert f"All {len(wrong)} items that we would change" in letter
         assert letter.count("\n* [") == len(wrong)
+        counts = Counter(i["verdict"] for i in real.values() if i["id"].startswith(f"{key}/"))
+        full = sum(n for verdict, n in counts.items() if verdict not in ("trend", "not tried", "open"))
+        said = re.search(r"\n(\d+) are judged in full[^:]*\notherwise: (.*)\.\n", letter)
+        assert int(said[1]) == full == sum(map(int, re.findall(r"(?:^|, | and )(\d+) ", said[2])))
+        both = re.search(r"All (\d+) items that are not as printed, (\d+) that hold with a change and (\d+) ", letter)
+        assert list(map(int, both.groups())) == [len(wrong), counts["corrected"], counts["differs"] + counts["fails"]]
+        assert f"{counts['trend']} more could only" in letter or not counts["trend"]
+        assert not re.search(rf"\* \[[^\]]*: {key} ", letter), "an item is named by its place, not by our short name"
+
+
+def test_a_letter_words_its_counts_and_names_the_document_where_authors_are_unknown(written, monkeypatch):
+    one = written()
+    item = {**ITEM, "id": one[0].claims[0], "where": "Lemma 1, by its place", "verdict": "differs"}
+    text = findings.letters({item["id"]: item}, RESULTS)
+    title = claims.DOCUMENTS["dplearn"]
+    assert f"\nDear authors of “{title}”,\n" in text
+    assert "\notherwise: 0 hold or match as printed and 1 differs.\n" in text
+    assert "The one item that is not as printed, 1 that differs or fails, in the order of our list:" in text
+    assert "\n* Lemma 1, by its place (differs): It is so." in text
+    trend = {**item, "verdict": "trend", "agrees": False}
+    assert "1 more could only be compared in direction, as data or scale differ: it does not." in findings.letters(
+        {item["id"]: trend}, RESULTS
+    )
 
 
 def test_names_in_a_letter_are_those_of_the_bibliography():
@@ -160,6 +185,7 @@ def test_names_in_a_letter_are_those_of_the_bibliography():
     assert findings.authors(books["dplearn"]) == "Reza Shokri"
     assert findings.authors(books["prime"]).endswith("Sham Kakade and Sewoong Oh")
     assert "Rényi" in books["ptr"]["title"]
+    assert books["fdp"]["title"].startswith("On the f-Differential Privacy"), "without TeX's marks"
 
 
 def test_the_citation_file_names_the_same_documents():

@@ -1,11 +1,12 @@
 """The generated index and the README's table say what the results say, and nothing else."""
 
 import math
+import re
 
 import pytest
 
 from house import ROOT
-from privrob.suite import claims, files, index, tables
+from privrob.suite import claims, files, findings, index, tables
 
 SHA = "0" * 64
 
@@ -93,6 +94,16 @@ def test_the_readmes_table_is_written_between_its_marks_and_a_late_file_is_named
     assert index.outdated(results.folder) == ["results/INDEX.md", "README.md"]
 
 
+def test_results_are_read_and_checked_once_for_all_pages(results, monkeypatch):
+    results("dplearn/sec1_toy", "paper")
+    readme, found, asked = results.house.root / "README.md", index.counted, []
+    readme.write_text("\n".join(index.MARKERS))
+    monkeypatch.setattr(index, "counted", lambda folder: asked.append(folder) or found(folder))
+    index.refresh(results.folder, readme=readme)
+    assert index.outdated(results.folder) == []
+    assert asked == [results.folder] * 2
+
+
 def test_benchmarks_are_linked_to_once_they_are_there(results):
     results("dplearn/sec1_toy", "paper")
     assert index.BENCHMARKS not in index.index_text(results.folder)
@@ -106,6 +117,35 @@ def test_the_claims_table_is_plain_data_without_paths(results):
     assert [t["rendered"] for t in table] == [True, True, False, False]
     assert [t["verdict"] for t in table] == ["holds", "matches", "open", "open"]
     assert str(results.folder) not in files.dump_json(table)
+
+
+def test_links_at_the_top_jump_to_the_parts_of_the_page(results):
+    results("dplearn/sec1_toy", "paper")
+    text = index.index_text(results.folder)
+    top, _, below = text.partition("How to read a verdict")
+    assert "[dplearn](#items-of-dplearn) · [not judged yet](#not-judged-yet). Links in the table below lead to" in top
+    for part in ("## Items of dplearn\n", "### [Toy dplearn/sec1_toy](dplearn/sec1_toy/paper/notebook.ipynb)\n"):
+        assert f"\n{part}" in below
+    assert "\n## Not judged yet\n" in below
+    assert f"{claims.DOCUMENTS['dplearn']}: [§1](#toy-dplearnsec1_toy)." in below
+    results("dplearn/sec2_toy", "paper")
+    assert "not-judged-yet" not in index.index_text(results.folder), "no link to a part that is not there"
+
+
+def test_every_link_within_the_real_index_leads_to_a_heading(monkeypatch):
+    monkeypatch.setenv("PRIVROB_ROOT", str(ROOT))
+    text = index.index_text(ROOT / "results")
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    anchors = {findings.slug(re.sub(r"^\[(.*)\]\(\S*\)$", r"\1", h)) for h in headings}
+    linked = re.findall(r"\]\(#([^)]+)\)", text)
+    assert len(linked) > 40
+    assert [a for a in linked if a not in anchors] == []
+
+
+def test_a_notebook_beyond_its_document_reproduces_no_items(results):
+    results.house.add("dplearn/sec3_more", {}, claims=[])
+    results("dplearn/sec3_more", "paper")
+    assert "preset `paper`: beyond the document: no items. Commit" in index.index_text(results.folder)
 
 
 def test_a_notebooks_name_says_its_section():

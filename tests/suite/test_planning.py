@@ -131,15 +131,18 @@ def test_a_notebook_that_cannot_be_counted_does_not_stop_the_others(make_house, 
     table, page = tmp_path / "plan.csv", tmp_path / "plan.md"
     status, out = house.run("plan", "--workers", "1,3", "--start-up", 0, "--csv", table, "--page", page)
     assert status == 0, out
-    assert "? dplearn/sec1_toy  0 cells in 1 sweeps" in out
-    assert "+ dplearn/sec2_toy  4 cells in 1 sweeps" in out
+    assert "? dplearn/sec1_toy  0 cells in 1 sweep\n" in out
+    assert "+ dplearn/sec2_toy  4 cells in 1 sweep\n" in out
     assert "code cell 3: OSError: no data here" in out
     assert "4 cells of toy_cells:draw (dplearn/sec2_toy), without a measured relative" in out
     assert "GPUs were not measured" in out
     assert not house.results.exists()
     with open(table, encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
-    assert (row["cells"], row["unknown"], float(row["mid_seconds"])) == ("4", "4", 0.0)
+    assert (row["cells"], row["unknown"], row["mid_seconds"]) == ("4", "4", "")
+    assert re.search(r"dplearn/sec2_toy, rows .* 4 +unknown +unknown\n", out), "no time at all is not a time of 0"
+    assert "0 s (0 s to 0 s)" not in out
+    assert "How long workers take is unknown: no cell has an estimate." in out
     with open(tmp_path / "plan.workers.csv", encoding="utf-8") as file:
         assert [r["workers"] for r in csv.DictReader(file)] == ["1", "3"]
     said = page.read_text(encoding="utf-8")
@@ -182,7 +185,19 @@ def test_cells_that_are_computed_together_are_one_task_and_unknown_ones_take_no_
     text = "\n".join(
         planning.report(counts, rows, [], unknown, planning.costs.Measured([]), speed_up=1.0, start_up=0.0)
     )
-    assert "1 cells of toy:train_cell (d/n), without a measured relative: model new" in text
+    assert "1 cell of toy:train_cell (d/n), without a measured relative: model new" in text
+    assert re.search(r"d/n, rows +3 +2 .* 1 +over 5 s \(5 s to 5 s\)", text), "two tasks, and one cell has no time"
+
+
+def test_two_functions_of_one_sweep_have_rows_of_their_own_names():
+    other = {**cell(2.0, seed=1), "function": "toy:plain_cell"}
+    counts = [counted_as([cell(model="new")], [other]), planning.Count("d/m", own=7.0)]
+    known = planning.costs.Measured([])
+    rows, _, unknown = planning.estimate(counts, known)
+    text = "\n".join(planning.report(counts, rows, [], unknown, known, speed_up=1.0, start_up=0.0))
+    assert re.search(r"d/n, rows \(train_cell\) +1 +2 +0 .* unknown +2 s\n", text)
+    assert re.search(r"d/n, rows \(plain_cell\) +1 +2 +1 .* 2 s \(2 s to 2 s\)", text)
+    assert re.search(r"d/m, own cells +1 ", text)
 
 
 def test_the_speed_up_is_for_cells_on_a_device_alone():

@@ -90,11 +90,13 @@ def test_a_run_leaves_the_executed_notebook_rows_figures_and_verdicts(done):
 
 
 def test_the_closing_words_name_every_notebook_and_where_to_read_on(done):
-    _, out = done
-    assert "1 of 2 judged in full: 1 reproduced; 1 tried only as a trend: all agree" in line_of(out, ONE)
+    house, out = done
+    assert "1 of 2 judged in full: 1 reproduced; 1 tried only as a trend: it agrees" in line_of(out, ONE)
     assert "2/2 reproduced" in line_of(out, TWO)
     assert "2 of 2 notebooks done." in out
-    assert "results/INDEX.md" in out
+    both = ", ".join(f"{house.results}/{name}/smoke/notebook.ipynb" for name in (ONE, TWO))
+    assert f"Read on: {both}; preset smoke is in" in out
+    assert "preset smoke is in neither INDEX.md nor the pages" in out, "so it is not sent there"
 
 
 def test_the_executed_notebook_is_whole_and_names_no_machine_process_or_time(done):
@@ -198,7 +200,7 @@ def test_a_damaged_result_of_another_preset_does_not_count_and_stops_nothing(hou
     (house.results / TWO / "paper" / "result.json").write_text("{")
     status, text = house.run(ONE, *SMOKE)
     assert status == 0, text
-    assert "1 of 1 notebooks done." in text
+    assert "1 of 1 notebook done." in text
     assert "does not count" in text
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urldefrag
 
 import pytest
@@ -16,7 +17,7 @@ from house import ROOT, House
 pytest.importorskip("sphinx_book_theme", reason="the pages need privrob[site]")
 
 from privrob.suite import site
-from privrob.suite.site_parts import api, gather, notebooks, pages
+from privrob.suite.site_parts import api, gather, listing, notebooks, pages, telling
 from privrob.suite.site_parts.docstrings import lay_out
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # Sphinx about its extensions
@@ -41,10 +42,21 @@ def built(tmp_path_factory):
     status, out = house.run("dplearn/sec1_toy", "--preset", "laptop")
     assert status == 0, out
     (house.results / "BENCHMARKS.md").write_text("# Benchmarks\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n")
+    (house.results / "PLAN.md").write_text("# The cost\n\n```text\n20 d\n```\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVROB_ROOT", str(house.root))
-        page = site.build(house.results, api=False, strict=True)  # a warning about the sources is an error
+        said = []
+        page = site.build(house.results, api=False, strict=True, say=said.append)  # warnings about sources are errors
+        house.said = [line.partition("s  ")[2] for line in said]
         yield house, page.parent
+
+
+def test_the_build_says_what_it_does(built):
+    said = [line for line in built[0].said if " of " not in line]
+    assert said[0] == "collecting verdicts, and the tests behind them"
+    assert said[1] == "laying out 1 notebook and their figures"
+    assert [line.partition(":")[0] for line in said[2:]] == ["reading", "writing", "done"]
+    assert said[-1] == "done: 1 notebook, 5 items"
 
 
 class Page(HTMLParser):
@@ -109,6 +121,40 @@ def dead_links(folder):
     return found
 
 
+def test_a_build_tells_its_parts_and_how_far_it_is(monkeypatch):
+    said, clock = [], iter(range(0, 1000, 4))
+    monkeypatch.setattr(telling, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    told = telling.Progress(said.append, live=False)
+    told.part("reading", 9)
+    for _ in range(9):
+        told.step()
+    told.end("done")
+    assert [" ".join(line.split()) for line in said[1:-1]] == [
+        f"{seconds} s reading: {done} of 9 pages" for seconds, done in ((20, 2), (32, 4), (44, 6), (56, 8))
+    ], "a sign of life each ten seconds or so, not one a page"
+    assert said[0].endswith("s  reading: 9 pages")
+    assert said[-1].endswith("s  done")
+
+
+def test_a_source_is_highlighted_again_only_when_it_changed(tmp_path, monkeypatch):
+    import pygments
+
+    monkeypatch.setenv("PRIVROB_ROOT", str(tmp_path))
+    source, old = tmp_path / "test_a.py", tmp_path / "site"
+    source.write_text("x = 1\n")
+    first = listing.tests(["test_a.py"], old=old, step=list)
+    (old / "test_a.html").parent.mkdir()
+    (old / "test_a.html").write_text(first["test_a.html"])
+    again, done = pygments.highlight, []
+    monkeypatch.setattr(pygments, "highlight", lambda text, *more: done.append(text) or again(text, *more))
+    assert listing.tests(["test_a.py"], old=old, step=list) == first
+    assert done == []
+    source.write_text("x = 2\n")
+    changed = listing.tests(["test_a.py"], old=old, step=list)["test_a.html"]
+    assert done == ["x = 2\n"]
+    assert changed == listing.tests(["test_a.py"], old=None, step=list)["test_a.html"] != first["test_a.html"]
+
+
 def test_nothing_is_loaded_from_outside(built):
     assert outside(built[1]) == []
 
@@ -132,10 +178,28 @@ def test_the_front_page_tells_what_came_out_and_how_to_run_it_again(built):
         "files/dplearn/sec1_toy/draws.png",
         "./run_all.sh",
         'href="benchmarks.html"',
+        'href="plan.html"',
+        "_static/site.js",
     ):
         assert wanted in text
     assert "./run_all.sh sec1_toy -p scale 1" in text  # a command that changes a parameter the notebook really has
     assert "dplearn/sec1_toy/laptop" not in text  # the generated table's links lead to pages
+
+
+def test_the_front_page_names_documents_without_results_only_where_there_are_any(built, monkeypatch):
+    shown = gather.gather(built[0].results)
+    assert "Nothing is run yet of ptr, fdp, stobatch, prime." in pages.front(shown, api=False)
+    monkeypatch.setattr(pages.claims, "DOCUMENTS", {"dplearn": "Learning"})
+    assert "Nothing is run yet" not in pages.front(shown, api=False)
+
+
+@pytest.mark.parametrize("name", ["index", "claims", "figures", "dplearn/index", "dplearn/sec1_toy"])
+def test_words_stay_apart_where_the_search_takes_tags_out(built, name):
+    text = (built[1] / f"{name}.html").read_text(encoding="utf-8")
+    text = text[text.index("<article") : text.index("</article>")]
+    text = re.sub(r"<script.*?</script>|<pre.*?</pre>", " ", text, flags=re.S)
+    apart = re.sub(r"</?(?:t[dhr]|br|p|div|d[dtl]|li|ul|figure|figcaption|label|option|h\d|a)\b[^<>]*>", "  ", text)
+    assert re.sub(r"<[^<]+?>", "", text).split() == re.sub(r"<[^<]+?>", "", apart).split()
 
 
 def test_all_items_stand_in_the_table_without_a_script(built):
@@ -356,6 +420,9 @@ def test_a_browser_sets_the_math_and_follows_filter_addresses(built, tmp_path):
     hidden = dict(re.findall(r'<tr id="([^"]+)"[^>]*?(hidden="")?>', tree))
     assert hidden["prime/theorem_3"] == ""
     assert all(hidden[i] for i in hidden if i != "prime/theorem_3")
+    tree = seen(f"{page}#q=nosuchword", tmp_path)
+    assert "0 of 5 items. No item is all of this; Show all brings them back." in tree
+    assert "All 5 items" in seen(f"{page}#%E0%A4%A", tmp_path)  # an address cut in two
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from house import ROOT
-from privrob.suite import cli, files, guard, studies
+from privrob.suite import cli, files, guard, studies, tables
 from privrob.suite.studies import Study
 
 ONE, TWO = "dplearn/sec1_toy", "dplearn/sec2_toy"
@@ -111,8 +111,8 @@ def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house,
     assert f"Read on: {out.relative_to(house.root)}/COMPARISON.md" in told
     page = (out / "COMPARISON.md").read_text(encoding="utf-8")
     assert "| item | scale = 2.0, seed = 0 | scale = 3.0, seed = 0 |" in page
-    assert "| sec1 toy two (Toy) | 2 (trend) | 3 (trend) |" in page
-    assert "1 of 2 items came out the same in all." in page
+    assert "| sec1 toy two (Toy) | 2: trend (agrees) | 3: trend (agrees) |" in page
+    assert "The verdict of 2 of 2 items is the same in all; the value of 1 of these is not." in page
     for folder in ("scale=2.0_seed=0", "scale=3.0_seed=0"):
         assert f"{folder}/{ONE}/smoke/draws.png" in page
         assert (out / folder / ONE / "smoke" / "draws.png").is_file()
@@ -211,11 +211,11 @@ def page_of(out, planned=(ONE,)):
 
 def test_a_comparison_of_nothing_says_that_there_are_no_results(tmp_path):
     page = page_of(tmp_path, (ONE, TWO))
-    assert f"No results in any of the 2 settings: {ONE}, {TWO}." in page
+    assert f"No results in any of 2 settings: {ONE}, {TWO}." in page
     assert "##" not in page
     assert "verdicts.csv" not in page, "no link to what is not there"
     assert not (tmp_path / "verdicts.csv").exists()
-    assert "No results in any of the 2 settings; the same command makes them." in page_of(tmp_path, ())
+    assert "No results in any of 2 settings; the same command makes them." in page_of(tmp_path, ())
 
 
 @pytest.mark.parametrize(
@@ -244,11 +244,82 @@ def test_what_is_missing_or_damaged_in_one_setting_is_named(tmp_path):
     page = page_of(tmp_path)
     assert "Damaged results of scale = 3.0: the same command makes them again." in page
     assert "No results" not in page
-    assert "came out the same in all" not in page, "there is nothing to compare with"
+    assert "is the same in all" not in page, "there is nothing to compare with"
 
 
 def test_two_results_folders_without_a_common_notebook_are_told_so(tmp_path, capsys):
     leave(tmp_path / "a", ONE)
     leave(tmp_path / "b", TWO)
     assert cli.main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
-    assert "nothing to compare: no notebook and preset has results in both" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "nothing to compare: no notebook and preset has results in both" in out
+    assert f"only in {tmp_path / 'a'}: 1 notebook ({ONE} smoke)" in out
+
+
+def item(name, verdict="holds", got=None, paper=None, **more):
+    """A judged item as it stands in a result."""
+    base = {"id": f"dplearn/{name}", "kind": "statement", "where": "Toy", "text": "It is so.", "paper": paper}
+    base |= {"got": got, "spread": None, "note": "", "verdict": verdict, "agrees": None, "reason": None}
+    return {**base, "changed": {}, "expected": "holds", "surprise": False, **more}
+
+
+SAME = item("zero", got=2.98e-8), item("zero", got=1.49e-8)
+VALUE = item("ratio", got=1.25), item("ratio", got=1.26)
+FLIP = item("zz_led", "trend", got=0.5, agrees=True), item("zz_led", "trend", got=0.5, agrees=False)
+
+
+def test_a_trend_that_turns_round_is_another_verdict_in_a_comparison(tmp_path):
+    for (_, folder), claims in zip(SWEEP.folders(tmp_path), zip(SAME, VALUE, FLIP)):
+        leave(folder, claims=claims)
+    page = page_of(tmp_path)
+    assert "The verdict of 2 of 3 items is the same in all; the value of 1 of these is not." in page
+    head = "| item | scale = 1.0 | scale = 3.0 |\n|---|---|---|\n"
+    flip = f"Verdicts that differ:\n\n{head}| zz led (Toy) | 0.5: trend (agrees) | 0.5: trend (does not) |\n\n"
+    assert f"{flip}The same verdict, another value:\n\n{head}| ratio (Toy) | 1.25: holds | 1.26: holds |\n\n" in page
+    assert "| zero" not in page, "that is rounding"
+    rows = files.csv_to_rows((tmp_path / "verdicts.csv").read_text(encoding="utf-8"))
+    assert [r["agrees"] for r in rows if r["verdict"] == "trend"] == [True, False]
+
+
+def test_a_comparison_in_which_all_is_the_same_says_so(tmp_path):
+    for (_, folder), claim in zip(SWEEP.folders(tmp_path), SAME):
+        leave(folder, claims=[claim])
+    assert "The verdict of 1 of 1 item is the same in all; so is every value, to rounding." in page_of(tmp_path)
+
+
+def test_diff_tells_turned_verdicts_first_and_rounding_in_one_line(tmp_path, capsys):
+    for folder, claims in zip(("a", "b"), zip(SAME, VALUE, FLIP)):
+        leave(tmp_path / folder, TWO, claims=claims)
+        leave(tmp_path / folder, ONE, claims=[VALUE[folder == "b"]])
+    for n in range(5):
+        leave(tmp_path / "a", f"dplearn/sec{n}_more")
+    assert cli.main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "verdicts that differ: 1",
+        f"{TWO} smoke: dplearn/zz_led: trend (agrees), 0.5 / trend (does not), 0.5",
+        "what else differs:",
+        f"{ONE} smoke: dplearn/ratio: holds, 1.25 / holds, 1.26",
+        f"{TWO} smoke: dplearn/ratio: holds, 1.25 / holds, 1.26",
+        f"{TWO} smoke: 1 item with the same verdict, and a value that differs by rounding",
+        f"only in {tmp_path / 'a'}: 5 notebooks (dplearn/sec0_more smoke, dplearn/sec1_more smoke, "
+        "dplearn/sec2_more smoke, …)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "paper", "same"),
+    [
+        (2.98e-8, 1.49e-8, None, True),  # an error that should be 0
+        (2.98e-8, 1.49e-8, 3e-8, False),  # a number that is printed as small
+        (1.0, 1.0 + 1e-9, 1.0, True),
+        (1.0, 1.0001, 1.0, False),
+        (0.0, 1e-3, None, False),
+        (float("nan"), float("nan"), None, True),
+        (float("inf"), 1.0, None, False),
+        ("a", "b", None, False),
+        (None, 1.0, None, False),
+        (True, False, None, False),
+    ],
+)
+def test_rounding_is_measured_by_the_value_or_by_what_is_printed(first, second, paper, same):
+    assert tables.alike(first, second, paper) == same

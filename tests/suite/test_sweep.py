@@ -102,7 +102,7 @@ def test_a_worker_with_other_source_code_than_the_driver_is_refused(module):
 
 
 def test_redraw_computes_nothing_and_says_so_when_rows_are_missing(store):
-    with pytest.raises(NoStoredRows, match="4 of 4 cells have no stored rows; run once without --redraw"):
+    with pytest.raises(NoStoredRows, match="no stored rows for 4 of 4 cells; run once without --redraw"):
         run(WORK, store, redraw=True)
     run(WORK, store)
     assert run(WORK, store, redraw=True).computed == 0
@@ -163,7 +163,7 @@ def test_one_cells_error_keeps_the_others_and_a_rerun_tries_only_it(store, num_w
 
 
 def test_a_cell_that_asks_to_exit_or_returns_no_rows_has_failed(store):
-    with pytest.raises(SweepError, match=r"1 of 1 cells failed(?s:.*)SystemExit"):
+    with pytest.raises(SweepError, match=r"1 of 1 cell failed(?s:.*)SystemExit"):
         run([("toy_cells:leave", {"index": 0})], store)
     with pytest.raises(SweepError, match="toy_cells:not_rows must return a list of dicts, got dict"):
         run([("toy_cells:not_rows", {"index": 0})], store)

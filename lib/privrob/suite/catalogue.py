@@ -132,7 +132,7 @@ class Plan:
             return (
                 ("surprise", f"verdict not as expected: {', '.join(surprises)}")
                 if surprises
-                else ("done", result["summary"])
+                else ("done", claims_.tally(result["claims"]))
             )
         if result["sources"]["notebook"] != notebook_hash(self.source):
             return "stale", "the notebook changed"

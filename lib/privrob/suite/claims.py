@@ -220,8 +220,10 @@ def tally(judged):
         count[item["verdict"]] += 1
     good = count["holds"] + count["matches"]
     full = len(judged) - count["trend"] - count["not tried"]
-    words = {"corrected": "corrected", "differs": "differ", "fails": "fail"}
-    rest = [f"{count[v]} {w}" for v, w in words.items() if count[v]]
+    words = {"corrected": ("corrected", "corrected"), "differs": ("differs", "differ"), "fails": ("fails", "fail")}
+    rest = [f"{count[v]} {w[count[v] != 1]}" for v, w in words.items() if count[v]]
+    if not judged:
+        return "beyond the document: no items"
     if full == len(judged):
         return ", ".join([f"{good}/{full} reproduced", *rest])
     shown = ([f"{good} reproduced"] if good else []) + rest
@@ -237,6 +239,8 @@ def directions(judged):
     """How many trends point the document's way, and how many do not."""
     trends = [bool(i["agrees"]) for i in judged if i["verdict"] == "trend"]
     agree, against = sum(trends), len(trends) - sum(trends)
+    if len(trends) == 1:
+        return "it agrees" if agree else "it does not"
     if not (agree and against):
         return "all agree" if agree else "none agrees"
     return f"{agree} agree{'s' * (agree == 1)}, {against} do{'es' * (against == 1)} not"

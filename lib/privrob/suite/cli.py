@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from privrob.suite.files import Locked, NoSpace, full
+from privrob.suite.files import Locked, NoSpace, full, place
 from privrob.suite.sources import repository
 
 RUN_HELP = """\
@@ -34,6 +34,7 @@ presets:
   laptop   minutes on two cores; real data, reduced where it must be (default)
   paper    the notebooks' defaults: the documents' settings where they print them; hours, some ask for a GPU"""
 
+_FOLDER = {"type": place, "metavar": "DIR"}
 SMOKE_JOBS = 4  # notebooks at once in preset smoke, where there are as many cores
 
 
@@ -73,10 +74,19 @@ def main(argv=None):
         return 1
 
 
+def program():
+    """The name with which we were called: ``privrob`` where that was the command, else ``./run_all.sh``."""
+    called = Path(sys.argv[0])
+    if called.stem == "privrob":
+        return "privrob"
+    plain = called.name == "__main__.py" and called.parent.name == "privrob"
+    return "python -m privrob" if plain else "./run_all.sh"
+
+
 def _parser(name, description, **kwargs):
     parser = argparse.ArgumentParser(
-        prog=f"./run_all.sh {name}".strip(),
-        description=description,
+        prog=f"{program()} {name}".strip(),
+        description=description.replace("./run_all.sh", program()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         **kwargs,
@@ -88,7 +98,7 @@ def _parser(name, description, **kwargs):
 def _selection(parser):
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or quoted globs; none means all")
     parser.add_argument("--preset", help="smoke, laptop (default) or paper")
-    parser.add_argument("--out", metavar="DIR", help="where results go (default results/, or studies/… with changes)")
+    parser.add_argument("--out", **_FOLDER, help="where results go (default results/, or studies/… with changes)")
     parser.add_argument(
         "-p",
         nargs=2,
@@ -114,7 +124,7 @@ def _study(arguments):
             if given:
                 raise Refused(f"--study holds its own notebooks and values, got {name} beside it; change the file")
         study = studies.read(arguments.study)
-        study = replace(study, preset=arguments.preset or study.preset)
+        study = replace(study, preset=study.preset if arguments.preset is None else arguments.preset)
         path = Path(arguments.study).expanduser().resolve()
         default = path.parent if path.name == studies.FILE else home / "studies" / path.stem
     else:
@@ -123,7 +133,7 @@ def _study(arguments):
             names = [name for name, _ in pairs]
             if twice := [n for n in names if names.count(n) > 1]:
                 raise Refused(f"{kind} {twice[0]} was given twice; give each parameter once")
-        preset = arguments.preset or "laptop"
+        preset = "laptop" if arguments.preset is None else arguments.preset
         study = studies.Study(tuple(arguments.notebooks), preset, dict(arguments.overrides), dict(sweep))
         default = home / "studies" / study.label() if study.changes else home / "results"
     if study.changes and not arguments.study:  # a file says all of its study, also after it was changed
@@ -162,7 +172,8 @@ def run(argv, verbs=()):
         parts = study.plans(out)
     except catalogue.NoSuchNotebook as error:
         near = difflib.get_close_matches(study.notebooks[0], verbs, n=1)
-        raise Refused(f"{error}" + (f"; or the verb: ./run_all.sh {near[0]}" if near else "")) from None
+        verb = f"did you mean the verb {program()} {near[0]}? " if near else ""
+        raise Refused(f"{verb}{error}") from None
     if not a.list:
         inputs.check_folders([plan for _, plans, _ in parts for plan in plans])
     if a.list or a.dry_run:
@@ -174,7 +185,7 @@ def run(argv, verbs=()):
 
 
 def _run(study, parts, a, out):
-    from privrob.suite import engine, files, index, inputs, session, studies
+    from privrob.suite import engine, files, index, inputs, preflight, session, studies, tables
     from privrob.suite import run as driver
 
     plans = [plan for _, plans, _ in parts for plan in plans]
@@ -189,6 +200,8 @@ def _run(study, parts, a, out):
     engine.check_spec(a.engine)
     session.check_device(a.device)
     elsewhere = a.engine.startswith("dask://")  # its workers run the notebooks, and look for a GPU there
+    if not elsewhere:
+        preflight.check_loopback()
     if not elsewhere and (a.device != "auto" or any(p.needs_gpu for p in plans)):
         device = session.choose_device(a.device)
         waiting = [p.name for p in plans if p.needs_gpu]
@@ -198,16 +211,19 @@ def _run(study, parts, a, out):
                 "--device cpu runs it anyway, slowly"
             )
     made = not os.path.exists(out)  # a name that is too long does not exist either, and is refused below
+    held = {"below": [*(folder for _, folder in study.folders(out)), *(p.folder for p in plans)]}
+    files.refuse_nested(out, **held)
     files.check_writable(out)
     reference = out == (repository() / "results").resolve()
     options = driver.Options(a.jobs, a.engine, a.device, a.redraw, a.fresh, a.time_limit)
     page, ended, begun = None, [], False
-    with files.lock(out, purpose=f"./run_all.sh {' '.join(study.notebooks)}".strip()):
+    with files.lock(out, purpose=f"./run_all.sh {' '.join(study.notebooks)}".strip(), **held):
         for place in dict.fromkeys([out, *(folder for _, folder in study.folders(out))]):
             driver.mend(place)
         for line in dict.fromkeys(line for _, _, notices in parts for line in notices):
             print(f"note: {line}")
-        runs = f"{len({p.name for p in plans})} notebook(s)" + (f", {len(parts)} combinations" if study.sweep else "")
+        runs = tables.count(len({p.name for p in plans}), "notebook")
+        runs += f", {tables.count(len(parts), 'combination')}" if study.sweep else ""
         print(f"privrob: {runs}, preset {study.preset}, results in {driver._relative(out)}")
         if sys.version_info[:2] != (3, 11):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
@@ -231,15 +247,19 @@ def _run(study, parts, a, out):
     print(f"\n{driver.table(ended)}")
     bad = [e for e in ended if e.bad]
     print(
-        f"\n{len(ended) - len(bad)} of {len(ended)} notebooks done"
+        f"\n{len(ended) - len(bad)} of {tables.count(len(ended), 'notebook')} done"
         + (f"; NOT done: {', '.join(e.name for e in bad)}" if bad else ".")
     )
-    if reference:
-        print("Read on: results/INDEX.md, or ./run_all.sh site for the pages.")
+    if reference and study.preset in index.COUNTED:
+        print(f"Read on: results/INDEX.md, or {program()} site for the pages.")
     elif page:
         print(f"Read on: {driver._relative(page)}, which compares the combinations.")
-    elif ended and not bad:
-        print(f"Read on: {driver._relative(plans[0].folder / 'notebook.ipynb')}" + (", …" if len(plans) > 1 else ""))
+    else:
+        there = {e.name for e in ended if not e.bad}
+        written = [driver._relative(p.folder / "notebook.ipynb") for p in plans if p.name in there]
+        why = f"; preset {study.preset} is in neither INDEX.md nor the pages" if reference else ""
+        if written:
+            print(f"Read on: {', '.join(written[:2])}" + (", …" if written[2:] else "") + why)
     return 1 if bad else 0
 
 
@@ -351,14 +371,15 @@ def lab(argv):
 def site(argv):
     """Build the pages."""
     parser = _parser("site", "Builds the pages over the executed notebooks (nothing is executed); opens from disk.")
-    parser.add_argument("--out", metavar="DIR", help="results to show (default results/)")
+    parser.add_argument("--out", **_FOLDER, help="results to show (default results/)")
     a = parser.parse_args(argv)
     try:
         from privrob.suite import site as pages
     except ImportError as error:
         raise Refused(f"site needs {error.name}; install privrob[site]") from None
     out = Path(a.out).resolve() if a.out else repository() / "results"
-    page = pages.build(out)
+    print(f"site: pages over {out}; nothing is executed, the old pages stay until the new ones are whole")
+    page = pages.build(out, say=print)
     print(f"open {page}")
     return 0
 
@@ -369,9 +390,9 @@ def export(argv):
         "export",
         "Writes the table behind every figure, and every document's verdicts, as LaTeX (booktabs, longtable) or CSV.",
     )
-    parser.add_argument("--latex", metavar="DIR", type=Path, help="folder for .tex files")
-    parser.add_argument("--csv", metavar="DIR", type=Path, help="folder for .csv files")
-    parser.add_argument("--out", metavar="DIR", help="results to read (default results/)")
+    parser.add_argument("--latex", **_FOLDER, help="folder for .tex files")
+    parser.add_argument("--csv", **_FOLDER, help="folder for .csv files")
+    parser.add_argument("--out", **_FOLDER, help="results to read (default results/)")
     a = parser.parse_args(argv)
     if not (a.latex or a.csv):
         raise Refused("export needs a folder to write to: --latex DIR, --csv DIR, or both")
@@ -381,7 +402,7 @@ def export(argv):
     count = tables.write(out, latex_folder=a.latex, csv_folder=a.csv)
     if not count:
         raise Refused(f"{out} holds no results; run ./run_all.sh first")
-    print(f"{count} tables in {' and '.join(str(f) for f in (a.latex, a.csv) if f)}")
+    print(f"{count} {'table' if count == 1 else 'tables'} in {' and '.join(str(f) for f in (a.latex, a.csv) if f)}")
     return 0
 
 
@@ -393,7 +414,7 @@ def bench(argv):
         "are also written to BENCHMARKS.md; with options for pytest (-- -k federated) they are only shown.",
     )
     parser.add_argument("pytest_options", nargs="*", metavar="-- PYTEST OPTION")
-    parser.add_argument("--out", metavar="DIR", help="folder of BENCHMARKS.md (default results/)")
+    parser.add_argument("--out", **_FOLDER, help="folder of BENCHMARKS.md (default results/)")
     a = parser.parse_args(argv)
     from privrob.suite import selftest
 
@@ -407,8 +428,8 @@ def diff(argv):
         "Compares two results folders: parameters, verdicts and rows of the notebooks that both have.\n"
         "Exit status 0: no differences, 1: some, 2: a folder is no results folder.",
     )
-    parser.add_argument("first", type=Path)
-    parser.add_argument("second", type=Path)
+    parser.add_argument("first", type=place)
+    parser.add_argument("second", type=place)
     a = parser.parse_args(argv)
     from privrob.suite import compare
 
@@ -420,7 +441,7 @@ def clean(argv):
     parser = _parser("clean", "Shows what runs left that can be made again, with sizes; --yes removes it.")
     parser.add_argument("--yes", action="store_true", help="remove what is shown")
     parser.add_argument("--studies", action="store_true", help="also your studies, which are kept otherwise")
-    parser.add_argument("--out", metavar="DIR", help="results folder (default results/)")
+    parser.add_argument("--out", **_FOLDER, help="results folder (default results/)")
     a = parser.parse_args(argv)
     from privrob.suite import housekeeping
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
+from privrob.suite import preflight
 from privrob.suite.files import dump_json, full, load_json, most_open_files, read_text, write_text
 
 KERNEL = "privrob"
@@ -48,6 +49,7 @@ def _papermill(job, folder):
         warnings.simplefilter("ignore")
         import papermill
 
+    preflight.check_loopback()  # here once more: this may be a worker elsewhere
     papermill.execute_notebook(
         _literally(job["source"]),
         _literally(folder / "executed.ipynb"),

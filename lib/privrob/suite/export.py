@@ -79,13 +79,14 @@ def latex(rows, *, caption, label):
 
 def every(results):
     """(path without ending, caption, rows) of every table: those behind figures, and each document's verdicts."""
-    for name, (folder, result) in index.counted(results).items():
+    done = index.counted(results)
+    for name, (folder, result) in done.items():
         for drawn in result["figures"]:
             path = folder / f"{drawn['name']}.csv"
             if path.is_file():
                 yield f"{name}/{drawn['name']}", drawn["caption"], csv_to_rows(read_text(path))
     digits = {i: c.printed_digits for i, c in claims.load().items()}
-    judged = index.judged(results)
+    judged = index.judged(results, done)
     for key, title in claims.DOCUMENTS.items():
         rows = [_row(item, digits[item["id"]]) for item in judged if item["id"].startswith(f"{key}/")]
         if rows:
@@ -101,7 +102,7 @@ def _row(item, digits):
         "the document says": item["text"],
         "printed": tables.value(item["paper"], digits=digits),
         "we got": tables.got(item, digits),
-        "verdict": item["verdict"],
+        "verdict": tables.verdict(item),
         "preset": item["preset"],
         "notebook": item["notebook"],
     }

@@ -7,6 +7,7 @@ and an empty field is a missing value.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 import errno
@@ -184,29 +185,77 @@ class Locked(RuntimeError):
     """Somebody else writes here."""
 
 
-@contextlib.contextmanager
-def lock(folder, *, purpose="a run"):
-    """Hold a folder for one writer. The system drops the lock when its holder dies, so none goes stale.
+_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)  # of a file system without locks
+_TRIES = 4  # a look at a lock holds it for a moment
+WAY_OUT = "wait for it, stop it, or give another folder with --out"
 
-    Raises: Locked — naming the holder's process and host, before anything is touched.
-    """
+
+def holder(folder):
+    """Who holds a folder, in words; "" when nobody does, or when that cannot be told."""
     import fcntl
 
-    folder = Path(folder)
+    try:
+        with open(Path(folder) / ".lock", encoding="utf-8", errors="replace") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return stream.read().strip() or "another process"
+    except OSError:
+        pass
+    return ""
+
+
+def refuse_nested(folder, below=()):
+    """Refuse a folder that lies in one that somebody holds, or that holds one: two runs would share files.
+
+    Args: below — the folders below it that will be written to; each, and those on the way to it, must be free.
+    Raises: Locked.
+    """
+    folder = Path(folder).resolve()
+    for parent in folder.parents:
+        if who := holder(parent):
+            raise Locked(f"{folder.name}/ lies in {parent}, which is in use by {who}; {WAY_OUT}")
+    way = {p for one in map(Path, below) for p in (one, *one.parents) if p != folder and p.is_relative_to(folder)}
+    for one in sorted(way):
+        if who := holder(one):
+            raise Locked(f"{one.relative_to(folder)}/ in {folder} is in use by {who}; {WAY_OUT}")
+
+
+@contextlib.contextmanager
+def lock(folder, *, purpose="a run", below=()):
+    """Hold a folder for one writer. The system drops the lock when its holder dies, so none goes stale.
+
+    Args: below — the folders below it that this writer writes to (:func:`refuse_nested`).
+    Raises: Locked — naming the holder's process and host, before anything is touched.
+    """
+    refuse_nested(folder, below)
+    with _lock(Path(folder), purpose) as path:
+        refuse_nested(folder, below)  # of two that begin at once and take their own, each sees the other
+        yield path
+
+
+@contextlib.contextmanager
+def _lock(folder, purpose):
+    import fcntl
+
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ".lock"
     with open(path, "a+", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL):  # a file system without locks
-                yield path
-                return
-            stream.seek(0)
-            holder = stream.read().strip() or "another process"
-            raise Locked(
-                f"{folder.name}/ is in use by {holder}; wait for it, stop it, or give another folder with --out"
-            ) from None
+        for tried in range(1, _TRIES + 1):
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    yield path
+                    return
+                if tried == _TRIES:
+                    stream.seek(0)
+                    who = stream.read().strip() or "another process"
+                    raise Locked(f"{folder.name}/ is in use by {who}; {WAY_OUT}") from None
+            time.sleep(0.05)
+        if not os.fstat(stream.fileno()).st_nlink:  # its last holder made the folder, left it empty, and took it away
+            raise Locked(f"{folder.name}/ was removed by a run that ended just now; give the same command again")
         stream.seek(0)
         stream.truncate()
         stream.write(f"{purpose}, pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%H:%M:%S')}")
@@ -216,6 +265,13 @@ def lock(folder, *, purpose="a run"):
         finally:
             stream.seek(0)
             stream.truncate()
+
+
+def place(text):
+    """A folder that was named on the command line; an empty name (of a variable that is not set) is refused."""
+    if not text:
+        raise argparse.ArgumentTypeError("must name a folder, got '' (a shell variable that is not set?)")
+    return Path(text)
 
 
 def check_writable(folder):

@@ -137,8 +137,12 @@ def heading(number, finding):
 
 def anchor(number, finding):
     """Where that heading stands, as Markdown readers make it from its words."""
-    text = re.sub(r"[^\w\- ]", "", heading(number, finding).lower())
-    return text.replace(" ", "-")
+    return slug(heading(number, finding))
+
+
+def slug(text):
+    """The anchor that Markdown readers give to a heading of these words."""
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
 def plain(title):
@@ -171,7 +175,7 @@ def bibliography(path=None):
     found = {}
     for entry in _BIB.finditer(read_text(path)) if path.is_file() else ():
         fields = re.findall(r"^\s*(\w+) = \{?(.*?)\}?,$", entry["body"], re.M)
-        found[entry["key"]] = {n: v.replace(r"{\'e}", "é").replace("{", "").replace("}", "") for n, v in fields}
+        found[entry["key"]] = {n: re.sub(r"[{}$]", "", v.replace(r"{\'e}", "é")) for n, v in fields}
     return found
 
 
@@ -199,11 +203,21 @@ def letters(judged, results):
     return "\n".join(parts) + "\n"
 
 
+def _outcome(count):
+    """In words how what was judged in full came out; the numbers add up."""
+    parts = [f"{count['holds'] + count['matches']} hold or match as printed"]
+    parts += [f"{n} hold with a change that we can name"] if (n := count["corrected"]) else []
+    parts += [f"{n} differ{'s' * (n == 1)}"] if (n := count["differs"]) else []
+    parts += [f"{n} fail{'s' * (n == 1)}, without a repair that we know"] if (n := count["fails"]) else []
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
 def _letter(key, mine, items, book, results):
     count = {v: sum(i["verdict"] == v for i in items) for v in (*claims_.VERDICTS, "open")}
     good, left, some = count["holds"] + count["matches"], count["not tried"] + count["open"], count["trend"] > 0
-    to = authors(book) or "authors"
     title = book.get("title", claims_.DOCUMENTS[key])
+    to = authors(book) or f"authors of “{title}”"
+    trends = claims_.directions(items) if some else ""
     order = {f.id: n for n, f in enumerate(load(), 1)}
     lines = [
         f"## {key}: {title}",
@@ -212,9 +226,9 @@ def _letter(key, mine, items, book, results):
         "",
         f"we have read “{title}” closely, and tried to reproduce it. Of its {len(items)} numbered or factual items",
         f"{good + sum(count[v] for v in ERRORS)} are judged in full, each by a computation that could have come out",
-        f"otherwise: {good} hold or match as printed, and {count['corrected']} do with a change that we can name.",
-        *([f"{count['trend']} more could only be compared in their direction, as our data or scale differ."] * some),
-        *([f"{left} are not judged so far."] if left else []),
+        f"otherwise: {_outcome(count)}.",
+        *([f"{count['trend']} more could only be compared in direction, as data or scale differ: {trends}."] * some),
+        *([f"{left} {'is' if left == 1 else 'are'} not judged so far."] if left else []),
         "In the course of that we came across some points that you may wish to know of, and perhaps to correct. We",
         "state them as we find them, with what would mend them. We may have misread you; the notebooks show each step:",
         "do tell us where we are wrong.",
@@ -231,11 +245,15 @@ def _letter(key, mine, items, book, results):
         lines += [f"* **{f.title}.** {f.text.strip()}" for f in better] + [""]
     wrong = [i for i in items if i["verdict"] in ERRORS]
     if wrong:
-        lines += [f"All {len(wrong)} items that we would change, in the order of our list:", ""]
+        good, bad = count["corrected"], count["differs"] + count["fails"]
+        both = [f"{good} that hold{'s' * (good == 1)} with a change"] * (good > 0)
+        both += [f"{bad} that differs or fails" if bad == 1 else f"{bad} that differ or fail"] * (bad > 0)
+        every = f"All {len(wrong)} items that are" if len(wrong) > 1 else "The one item that is"
+        lines += [f"{every} not as printed, {' and '.join(both)}, in the order of our list:", ""]
         for item in wrong:
             folder = item.get("folder")
             where = f"{Path(folder).relative_to(results).as_posix()}/notebook.ipynb" if folder else ""
-            place = f"[{tables.place(item)}]({where})" if where else tables.place(item)
+            place = f"[{item['where']}]({where})" if where else item["where"]
             note = f" — {item['note']}" if item["note"] else ""
             lines.append(f"* {place} ({item['verdict']}): {item['text']}{note}".replace("\n", " "))
         lines.append("")

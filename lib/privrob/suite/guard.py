@@ -12,15 +12,17 @@ import difflib
 import io
 import math
 import tokenize
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-import yaml
 
 from privrob import checks
+from privrob.suite import given
 from privrob.suite.files import plain, read_text
 
+SHOWN = 12  # names of notebooks that a message lists; of more it says how many there are
 HIDES_ERRORS = ("raises-exception", "skip-execution")  # tags of cells that may fail, or not run, and pass
 
 
@@ -160,7 +162,16 @@ def unknown(name, known, *, where, what="parameter"):
     shorts = [k.partition("/")[2] for k in known if "/" in k]
     close = difflib.get_close_matches(name, [*known, *shorts], n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{where}: no {what} {name!r}; {hint}There is: {', '.join(sorted(known)) or 'none'}"
+    return f"{where}: no {what} {name!r}; {hint}{_known(sorted(known))}"
+
+
+def _known(names):
+    """The names that there are; of many notebooks only how many each folder holds."""
+    folders = Counter(n.partition("/")[0] for n in names)
+    if len(names) <= SHOWN or len(folders) in (1, len(names)):
+        return f"There is: {', '.join(names) or 'none'}"
+    held = ", ".join(f"{n} in {folder}/" for folder, n in folders.items())
+    return f"There are {len(names)} ({held}): ./run_all.sh --list names them"
 
 
 def _as(value, like, where):
@@ -168,7 +179,8 @@ def _as(value, like, where):
     want = "any" if like is None else type(like).__name__
 
     def refuse(why=""):
-        raise ParameterError(f"{where} must be {_kind(like)}, got {value!r} ({type(value).__name__}){why}")
+        got = f"{given.shown(value)} ({type(value).__name__})"
+        raise ParameterError(f"{where} must be {_kind(like)}, got {got}{why}")
 
     if like is None:
         try:
@@ -189,7 +201,11 @@ def _as(value, like, where):
             refuse("; numbers stand without quotes, in presets.yaml with a point: 1.0e-5")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             refuse()
-        return float(value) if not math.isnan(value) else refuse("; NaN is no value to run with")
+        try:
+            number = float(value)
+        except OverflowError:
+            refuse("; it is too large for a number with a point")
+        return number if not math.isnan(number) else refuse("; NaN is no value to run with")
     if isinstance(like, str):
         return value if isinstance(value, str) else refuse("; put it in quotes")
     if isinstance(like, (list, tuple)):
@@ -225,14 +241,20 @@ def parse_text(text, like, *, where):
     """A value given on the command line, as the type of the default: plain words are text, the rest is read as YAML."""
     if isinstance(like, str):
         return text[1:-1] if len(text) > 1 and text[0] in "'\"" and text[0] == text[-1] else text
+    number = isinstance(like, (int, float)) and not isinstance(like, bool)  # YAML has octal and sexagesimal ones
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
         try:
-            number = isinstance(like, (int, float)) and not isinstance(
-                like, bool
-            )  # YAML has octal and sexagesimal ones
-            value = float(text) if number else yaml.safe_load(text)  # inf; true; [a, b]
-        except (ValueError, yaml.YAMLError):
-            value = text
+            value = given.literal(text)
+        except given.Twice:
+            raise
+        except given.Unreadable:
+            value = float(text) if number else given.load(text)  # inf; true; [a, b]
+    except given.Twice as error:
+        raise ParameterError(f"{where} must hold each name once, {error}") from None
+    except ValueError:
+        value = text
+    if found := given.unfit(value):
+        raise ParameterError(f"{where}{found[0]} must be {given.ALLOWED}, got {found[1]!r} ({found[1].why})")
+    if given.infinite(value) and "inf" not in text.lower():
+        raise ParameterError(f"{where} must be a number that can be held, got {given.shown(text)}; infinity is inf")
     return _as(value, like, where)

@@ -64,7 +64,8 @@ def _remove_study(study, out, yes):
     if not study.is_dir() or study.is_symlink():
         return _remove(study, "a study of yours", out, yes)
     try:
-        with lock(study, purpose="./run_all.sh clean"):
+        held = [p.parent for p in study.rglob(".lock")]  # a run may have one combination of a sweep alone
+        with lock(study, purpose="./run_all.sh clean", below=held):
             return _remove(study, "a study of yours", out, yes)
     except Locked as busy:
         print(f"     kept  {_shown(study, out)}  {busy}")

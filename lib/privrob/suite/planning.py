@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from privrob.suite import costs, counting, probing, record
+from privrob.suite import costs, counting, probing, record, tables
 from privrob.suite import run as driver
 from privrob.suite.files import dump_json, load_json, read_text, rows_to_csv, write_text
 from privrob.suite.sources import repository
@@ -99,7 +99,8 @@ def count_all(plans, options, *, say=print):
         except Exception as error:  # whatever it is, the others are counted
             found = Count(plan.name, notes=[f"not counted: {type(error).__name__}: {error}"], whole=False)
         cells = sum(len(g) for s in found.sweeps for g in s["groups"])
-        what = f"{cells} cells in {len(found.sweeps)} sweeps" if found.sweeps or not found.whole else "no sweeps"
+        what = f"{tables.count(cells, 'cell')} in {tables.count(len(found.sweeps), 'sweep')}"
+        what = what if found.sweeps or not found.whole else "no sweeps"
         say(f"{'+' if found.whole else '?'} {plan.name}  {what}")
         return found
 
@@ -224,11 +225,12 @@ def estimate(counts, known, *, speed_up=1.0, missing_only=False):
     for one in counts:
         mine = {b: [] for b in BOUNDS}
         for sweep in one.sweeps:
-            tasks = {b: [] for b in BOUNDS}
+            tasks, together = {b: [] for b in BOUNDS}, 0
             by_function = {}
             for group in sweep["groups"]:
                 cells = [c for c in group if not (missing_only and c["stored"] and not c["stored"]["stale"])]
                 found = [(c, _faster(known.estimate(c), c, speed_up)) for c in cells]
+                together += bool(cells)
                 for cell, guess in found:
                     by_function.setdefault(cell["function"], []).append(guess)
                     if guess.how == "unknown":
@@ -239,7 +241,7 @@ def estimate(counts, known, *, speed_up=1.0, missing_only=False):
             for b in BOUNDS:
                 mine[b].append(tasks[b])
             longest = max(tasks["mid"], default=0.0)
-            rows += [_row(one.name, sweep["label"], f, g, len(tasks["mid"]), longest) for f, g in by_function.items()]
+            rows += [_row(one.name, sweep["label"], f, g, together, longest) for f, g in by_function.items()]
         if one.own:
             for b in BOUNDS:
                 mine[b].append([one.own])
@@ -259,6 +261,8 @@ def _faster(guess, cell, speed_up):
 def _row(name, label, function, guesses, tasks, longest):
     row = {"notebook": name, "sweep": label, "function": function, "cells": len(guesses), "tasks": tasks}
     row |= {how: sum(g.how == how for g in guesses) for how in ("stored", "alike", "kin", "probe", "unknown")}
+    if row["unknown"] == row["cells"]:  # no time at all is not a time of 0
+        return row | {f"{b}_seconds": None for b in BOUNDS} | {"longest_task_seconds": longest or None}
     row |= {f"{b}_seconds": math.fsum(getattr(g, b) for g in guesses) for b in BOUNDS}
     return row | {"longest_task_seconds": longest}
 
@@ -298,7 +302,7 @@ def options(a):
 
 def main(plans, options, a, *, say=print):
     """Count, estimate, simulate, and say it; the exit status is 0 also where something could not be counted."""
-    say(f"counting {len(plans)} notebook(s), preset {a.preset}; nothing is trained")
+    say(f"counting {tables.count(len(plans), 'notebook')}, preset {a.preset}; nothing is trained")
     counts = count_all(plans, options, say=say)
     probes = folder() / COUNTS / "probes.json"
     records = measured([*options.measured, folder()])
@@ -328,23 +332,27 @@ def main(plans, options, a, *, say=print):
 
 def report(counts, rows, table, unknown, known, *, speed_up, start_up):
     """The plan in words and two tables, as lines."""
-    width = max((len(f"{r['notebook']}, {r['sweep']}") for r in rows), default=10)
+    names = _names(rows)
+    width = max(map(len, names), default=10)
     cells, lost = (sum(r[n] for r in rows if r["function"]) for n in ("cells", "unknown"))
-    yield f"Times from {len(known)} measured cells. {cells} cells counted, {lost} without an estimate."
+    measured_ = tables.count(len(known), "measured cell")
+    yield f"Times from {measured_}. {tables.count(cells, 'cell')} counted, {lost} without an estimate."
     head = "cells  tasks  measured  alike   kin  probe  unknown        time on one worker  longest task"
     yield f"\n{'sweep'.ljust(width)}  {head}"
-    for r in rows:
-        span = f"{_time(r['mid_seconds'])} ({_time(r['low_seconds'])} to {_time(r['high_seconds'])})"
+    for name, r in zip(names, rows):
+        span = _span(r)
         numbers = f"{r['cells']:5}  {r['tasks']:5}  {r['stored']:8}  {r['alike']:5} {r['kin']:5}"
         numbers += f"  {r['probe']:5}  {r['unknown']:7}"
-        what = f"{r['notebook']}, {r['sweep']}".ljust(width)
-        yield f"{what}  {numbers}  {span:>24}  {_time(r['longest_task_seconds']):>12}"
-    yield "\nworkers    done in        (range)          work   efficiency"
-    for r in table:
+        yield f"{name.ljust(width)}  {numbers}  {span:>24}  {_time(r['longest_task_seconds']):>12}"
+    if timeless := bool(lost and table and not table[0]["total_seconds"]):
+        yield "\nHow long workers take is unknown: no cell has an estimate."
+    else:
+        yield "\nworkers    done in        (range)          work   efficiency"
+    for r in table if not timeless else ():
         span = f"({_time(r['low_makespan_seconds'])} to {_time(r['high_makespan_seconds'])})"
         done, work = _time(r["mid_makespan_seconds"]), _time(r["total_seconds"])
         yield f"{r['workers']:7}  {done:>9}  {span:>20}  {work:>8}  {r['efficiency']:10.0%}"
-    if table:
+    if table and not timeless:
         yield (
             f"No number of workers is done before {_time(table[0]['longest_task_seconds'])} (the longest task), "
             f"nor before {_time(table[0]['longest_chain_seconds'])} (the longest chain of sweeps in one notebook)."
@@ -352,10 +360,11 @@ def report(counts, rows, table, unknown, known, *, speed_up, start_up):
     if lost or not all(c.whole for c in counts):
         yield "\nNot in these times, which are therefore lower bounds:"
         for function, found in unknown.items():
-            names = ", ".join(dict.fromkeys(name for name, _ in found))
+            books = ", ".join(dict.fromkeys(name for name, _ in found))
             kinds = dict.fromkeys(costs.name_of(s) for _, s in found)
             shown = "; ".join(list(kinds)[:4]) + (f"; and {len(kinds) - 4} more" if len(kinds) > 4 else "")
-            yield f"  {len(found)} cells of {function} ({names}), without a measured relative: {shown}"
+            many = tables.count(len(found), "cell")
+            yield f"  {many} of {function} ({books}), without a measured relative: {shown}"
         yield from (f"  {c.name}: {note}" for c in counts if not c.whole for note in c.notes or ["not counted"])
     if said := [f"  {c.name}: {note}" for c in counts if c.whole for note in c.notes]:
         yield "\nNotebooks without sweeps:"
@@ -376,8 +385,25 @@ def report(counts, rows, table, unknown, known, *, speed_up, start_up):
     )
 
 
+def _names(rows):
+    """What each row is about: notebook and sweep, and the function where a sweep has several."""
+    names = [f"{r['notebook']}, {r['sweep']}" for r in rows]
+    more = [f"{n} ({r['function'].rpartition(':')[2]})" for n, r in zip(names, rows)]
+    return [m if names.count(n) > 1 else n for n, m in zip(names, more)]
+
+
+def _span(row):
+    """The time of a row and its range; "over …" where some of its cells have no estimate, "unknown" where none has."""
+    if row["mid_seconds"] is None:
+        return "unknown"
+    over = "over " if row["unknown"] else ""
+    return f"{over}{_time(row['mid_seconds'])} ({_time(row['low_seconds'])} to {_time(row['high_seconds'])})"
+
+
 def _time(seconds):
-    """Seconds, minutes, hours or days, to two digits or so."""
+    """Seconds, minutes, hours or days, to two digits or so; "unknown" for nothing."""
+    if seconds is None:
+        return "unknown"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"

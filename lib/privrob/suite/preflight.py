@@ -1,6 +1,9 @@
-"""What the python at hand lacks for ``--no-env``: a list in words instead of a traceback. Standard library only."""
+"""What is lacking here, in words before any work: packages of the python at hand (``--no-env``), the loopback
+interface over which notebooks are run. Standard library only.
+"""
 
 import importlib.util
+import socket
 import sys
 
 NEEDED = {
@@ -8,6 +11,22 @@ NEEDED = {
     "PIL": "pillow", "papermill": "", "nbclient": "", "nbformat": "", "ipykernel": "", "jsonschema": "", "psutil": "",
     "threadpoolctl": "", "dp_accounting": "dp-accounting", "pooch": "", "tqdm": "",
 }  # fmt: skip
+
+
+def check_loopback(seconds=5.0):
+    """Refuse a machine that cannot talk to itself: each notebook would fail after two minutes of silence.
+
+    Raises: ValueError.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=seconds).close()
+    except OSError as error:
+        raise ValueError(
+            "notebooks run over the loopback interface, and 127.0.0.1 cannot be reached here "
+            f"({error.strerror or error}); "
+            "bring it up (ip link set lo up), or allow it where a container or sandbox forbids it"
+        ) from error
 
 
 def main():

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privrob.suite import engine as engines
-from privrob.suite import evidence, execute, record
+from privrob.suite import evidence, execute, record, tables
 from privrob.suite.claims import DOCUMENTS
 from privrob.suite.files import NoSpace, dump_json, load_json, read_text, write_text
 from privrob.suite.sources import package_root, repository
@@ -119,7 +119,7 @@ def environment(job, folder):
         "PYTHONUNBUFFERED": "1",
         "JUPYTER_PATH": str(runtime),
         "JUPYTER_CONFIG_DIR": str(runtime / "config"),
-        "JUPYTER_DATA_DIR": str(runtime / "data"),
+        "JUPYTER_DATA_DIR": str(runtime),  # whole, where JUPYTER_PATH is parted at colons
         "JUPYTER_RUNTIME_DIR": str(folder),
         "IPYTHONDIR": str(runtime / "ipython"),
         "MPLCONFIGDIR": str(runtime / "matplotlib"),
@@ -424,7 +424,7 @@ class _Display:
             at = load_json(read_text(folder / "progress.json"))
         except (OSError, ValueError):
             return ""
-        words = [f"{at['label']}: {at['done']} of {at['total']} cells"]
+        words = [f"{at['label']}: {at['done']} of {tables.count(at['total'], 'cell')}"]
         if at["taken"]:
             words.append(f"{at['taken']} of them stored before")
         if at["left"]:

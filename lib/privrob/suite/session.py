@@ -115,6 +115,7 @@ class Run:
     rows: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)
     began: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.monotonic)  # a wall clock may be set back meanwhile
     stored_seconds: float = 0.0
 
     def __post_init__(self):
@@ -220,8 +221,9 @@ class Run:
 
     def _note_sweep(self, label, cells, rows, *, stale, commits):
         if stale:
+            were = "was" if stale == 1 else "were"
             print(
-                f"{stale} of {len(cells)} cells were computed by other code "
+                f"{stale} of {tables.count(len(cells), 'cell')} {were} computed by other code "
                 f"(commit {', '.join(commits)}), kept as they are."
             )
         self.rows[label] = rows
@@ -329,7 +331,7 @@ class Run:
             "summary": summary,
             "run": {
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
-                "seconds": round(time.time() - self.began, 2),
+                "seconds": round(time.monotonic() - self.clock, 2),
                 "stored_seconds": round(self.stored_seconds, 2),
                 "token": self.job.token,
             },
@@ -355,7 +357,8 @@ def choose_device(wanted):
     if kind == "auto":
         return "cuda" if count else "cpu"
     if int(index or 0) >= count:
-        raise ValueError(f"--device {wanted} is not there ({count} GPUs found); use --device cpu to run without one")
+        found = tables.count(count, "GPU")
+        raise ValueError(f"--device {wanted} is not there ({found} found); use --device cpu to run without one")
     return str(wanted)
 
 

@@ -15,9 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from privrob.suite import files
+from privrob.suite import files, tables
 from privrob.suite.site_parts import api as api_pages
-from privrob.suite.site_parts import config, gather, listing, notebooks, pages
+from privrob.suite.site_parts import config, gather, listing, notebooks, pages, telling
 
 OPENER = """\
 <!doctype html>
@@ -54,16 +54,19 @@ class SourceWarnings(ValueError):
     """The pages were built, but something in their sources is not as it should be."""
 
 
-def build(results, *, out=None, api=True, strict=False):
+def build(results, *, out=None, api=True, strict=False, say=None):
     """Build the pages over the results in a folder.
 
     Args: results — the results folder;  out — where the pages go (default ``<results>/site``);  api — False leaves the
-    library reference out;  strict — warnings about the sources are errors, and the old pages stay.
+    library reference out;  strict — warnings about the sources are errors, and the old pages stay;  say — told, a line
+    at a time, what is done and how far it is.
     Returns: path of the front page.
     Raises: NoResults — no notebook has a result that counts.
     """
     results = Path(results)
     site = Path(out) if out else results / "site"
+    told = telling.Progress(say or (lambda line: None), live=None if say is print else False)
+    told.part("collecting verdicts, and the tests behind them")
     shown = gather.gather(results)
     if not shown.books:
         raise NoResults(_nothing(results))
@@ -74,7 +77,7 @@ def build(results, *, out=None, api=True, strict=False):
             new = work / "new"
             shutil.rmtree(new, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix="privrob site ") as folder:
-                warnings = _make(shown, Path(folder), new, api=api)
+                warnings = _make(shown, Path(folder), new, api=api, told=told, old=site)
             for line in warnings:
                 print(f"note: {line}", file=sys.stderr)
             if strict and warnings:
@@ -85,6 +88,7 @@ def build(results, *, out=None, api=True, strict=False):
     opener = results / "index.html"
     if out is None and not opener.exists():
         files.write_text(opener, OPENER)
+    told.end(f"done: {tables.count(len(shown.books), 'notebook')}, {tables.count(len(shown.items), 'item')}")
     return site / "index.html"
 
 
@@ -94,26 +98,31 @@ def _nothing(results):
     return f"{results} holds {seen}; run ./run_all.sh first (preset laptop, minutes), then ./run_all.sh site"
 
 
-def _make(shown, folder, target, *, api):
+def _make(shown, folder, target, *, api, told, old):
     """Write the sources below ``folder`` and turn them into pages in ``target``; returns the warnings."""
     source, extra, static = (folder / name for name in ("source", "extra", "static"))
     for path in (source, extra, static):
         path.mkdir()
+    told.part(f"laying out {tables.count(len(shown.books), 'notebook')} and their figures")
     for book in shown.books.values():
         _put(source / f"{book.name}.ipynb", notebooks.source_text(book, shown))
         notebooks.copy_files(book, extra / book.files)
     for name, text in pages.every(shown, api=api).items():
         _put(source / name, text)
     if api:
+        told.part("laying out the library reference")
         for name, text in api_pages.every().items():
             _put(source / name, text)
         behind = sorted({path for item in shown.items for path in item["behind"].files()})
-        for name, text in (api_pages.sources() | listing.tests(behind)).items():
+        known = api_pages.modules()
+        told.part("colouring sources and tests", len(known) + len(behind))
+        how = {"old": old, "step": told.step}
+        for name, text in (api_pages.sources(known, **how) | listing.tests(behind, **how)).items():
             _put(extra / name, text)
     _put(extra / "built.js", "// results/index.html looks for this file to know that the pages are there\n")
     config.copy_static(static)
     settings = config.settings(static=static, extra=extra, documents=shown.documents, api=api)
-    warnings = _sphinx(source, folder / "doctrees", target, settings)
+    warnings = _sphinx(source, folder / "doctrees", target, settings, told)
     config.trim(target)
     return warnings
 
@@ -124,12 +133,12 @@ def _put(path, text):
     path.write_text(text, encoding="utf-8")
 
 
-def _sphinx(source, doctrees, target, settings):
+def _sphinx(source, doctrees, target, settings, told):
     """Run Sphinx in this process; returns its warnings, one a line, with places relative to the sources."""
     from sphinx.application import Sphinx
     from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-    told = io.StringIO()
+    heard = io.StringIO()
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
             source,
@@ -139,12 +148,13 @@ def _sphinx(source, doctrees, target, settings):
             "html",
             confoverrides=settings,
             status=None,
-            warning=told,
+            warning=heard,
             freshenv=True,
             parallel=1,
         )
+        told.watch(app)
         app.build(force_all=True)
-    lines = [line.replace(f"{source}{os.sep}", "") for line in told.getvalue().splitlines() if line.strip()]
+    lines = [line.replace(f"{source}{os.sep}", "") for line in heard.getvalue().splitlines() if line.strip()]
     return [_plain(line) for line in lines]
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from privrob.suite import catalogue, guard, record, tables
+from privrob.suite import catalogue, given, guard, record, tables
 from privrob.suite.files import csv_to_rows, digest, read_text, rows_to_csv, write_text
 from privrob.suite.sources import repository
 
@@ -118,10 +118,10 @@ def words(values):
 def _value(text):
     """A text as the value that a file would hold for it."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = given.load(text)
+    except given.Unreadable:
         return text
-    return value if _text(value) == text else text
+    return value if given.unfit(value) is None and _text(value) == text else text
 
 
 def _text(value):
@@ -158,45 +158,50 @@ def swept(text):
     return name.strip(), values
 
 
-class _Once(yaml.SafeLoader):
-    """YAML in which a name that stands twice is an error: the first value would be lost."""
-
-    def construct_mapping(self, node, deep=False):
-        names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key, name in zip(node.value, names):
-            if names.count(name) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{name!r} stands twice", key[0].start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def read(path):
     """The study in a file; an unknown entry, or one of another type, is refused with what may stand there."""
     try:
-        content = yaml.load(read_text(Path(path)), Loader=_Once)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise guard.ParameterError(f"--study must be a study's YAML file: {' '.join(str(error).split())}") from None
+        content = given.load(read_text(Path(path)))
+    except (OSError, UnicodeDecodeError, given.Unreadable) as error:
+        why = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise guard.ParameterError(f"--study must be a study's YAML file, got {str(path)!r}: {why}") from None
     if not isinstance(content, dict):
         raise guard.ParameterError(f"--study must hold entries of {', '.join(_KEYS)}, {path} holds none")
     for key in content:
         if key not in _KEYS:
             raise guard.ParameterError(guard.unknown(str(key), _KEYS, where=str(path), what="entry"))
-    notebooks = content.get("notebooks") or []
+    content = {key: value for key, value in content.items() if value is not None}  # an empty entry is as left out
+
+    def refuse(what, allowed, got, why=""):
+        why = f" ({why})" if why else ""
+        raise guard.ParameterError(f"{path}: {what} must {allowed}, got {given.shown(got)}{why}")
+
+    for key in ("title", "preset"):
+        if not isinstance(got := content.get(key, ""), str):
+            refuse(key, "be text; put it in quotes", got)
+    notebooks = content.get("notebooks", [])
     notebooks = [notebooks] if isinstance(notebooks, str) else notebooks
-    parameters, sweep = content.get("parameters") or {}, content.get("sweep") or {}
     if not isinstance(notebooks, list) or not all(isinstance(n, str) for n in notebooks):
-        raise guard.ParameterError(f"{path}: notebooks must be a list of names, got {notebooks!r}")
+        refuse("notebooks", "be a list of names", notebooks)
+    parameters, sweep = content.get("parameters", {}), content.get("sweep", {})
     for name, table in (("parameters", parameters), ("sweep", sweep)):
         if not isinstance(table, dict) or not all(isinstance(n, str) for n in table):
-            raise guard.ParameterError(f"{path}: {name} must hold 'parameter: value' pairs, got {table!r}")
+            refuse(name, "hold 'parameter: value' pairs", table)
     for name, values in sweep.items():
         if not isinstance(values, list) or not values:
-            raise guard.ParameterError(f"{path}: sweep of {name} must be a list of at least one value, got {values!r}")
+            refuse(f"sweep of {name}", "be a list of at least one value", values)
+    values = [(n, v) for n, v in parameters.items()] + [(f"sweep of {n}", v) for n, vs in sweep.items() for v in vs]
+    for name, value in values:
+        if value is None:
+            refuse(name, f"be {given.ALLOWED}", value, "nothing")
+        if found := given.unfit(value):
+            refuse(f"{name}{found[0]}", f"be {given.ALLOWED}", found[1], found[1].why)
     return Study(
         notebooks=tuple(notebooks),
-        preset=str(content.get("preset") or "laptop"),
+        preset=content.get("preset", "laptop"),
         parameters={n: _text(v) for n, v in parameters.items()},
         sweep={n: [_text(v) for v in values] for n, values in sweep.items()},
-        title=" ".join(str(content.get("title") or "").split()),
+        title=" ".join(content.get("title", "").split()),
     )
 
 
@@ -246,11 +251,11 @@ def write(study, out, planned=()):
     text = [f"# {study.title or 'Comparison: ' + ', '.join(study.sweep)}", ""]
     text += [f"Preset {study.preset}. To run it again: {again}.{verdicts}", ""]
     if waiting := sorted({*planned, *(n for found in results.values() for n in found)} - set(names)):
-        text += [f"No results in any of the {len(results)} settings: {', '.join(waiting)}.", ""]
+        text += [f"No results in any of {tables.count(len(results), 'setting')}: {', '.join(waiting)}.", ""]
     elif not names:
-        text += [f"No results in any of the {len(results)} settings; the same command makes them.", ""]
+        text += [f"No results in any of {tables.count(len(results), 'setting')}; the same command makes them.", ""]
     write_text(Path(out) / PAGE, "\n".join(text + sections))
-    head = ("notebook", "setting", "item", "got", "spread", "verdict", "note")
+    head = ("notebook", "setting", "item", "got", "spread", "verdict", "agrees", "note")
     if rows:
         write_text(Path(out) / VERDICTS, rows_to_csv([dict(zip(head, row)) for row in rows]))
     return Path(out) / PAGE
@@ -311,29 +316,47 @@ def _from_here(path):
 
 def _verdicts(name, results, rows):
     """What each setting got for each item, as a table, empty where nothing is judged; ``rows`` gets the same, longer.
-    Equal lines are only counted."""
+    Verdicts that differ stand first, then values that do, rounding aside; the rest is only counted."""
     judged = {shown: {c["id"]: c for c in result["claims"]} for shown, result in results.items()}
     items = list(dict.fromkeys(i for found in judged.values() for i in found))
-    lines, equal = [], 0
+    flips, others = [], []
     for item in items:
-        first = next(found[item] for found in judged.values() if item in found)
-        line = []
-        for shown, found in judged.items():
-            claim = found.get(item)
-            if claim is None:
-                line.append("")
-                continue
-            rows.append([name, shown, item, claim["got"], claim.get("spread"), claim["verdict"], claim["note"]])
-            got = tables.show(claim["got"])
-            line.append(f"{got} ({claim['verdict']})" if got else claim["verdict"])
-        if len(set(line)) == 1 < len(judged):
-            equal += 1
-        else:
-            lines.append([f"{item.partition('/')[2].replace('_', ' ')} ({first['where']})", *line])
-    parts = [tables.table(["item", *judged], lines)] if lines else []
-    if len(judged) > 1 and items:
-        parts.append(f"{equal} of {len(items)} items came out the same in all.")
+        claims = [found.get(item) for found in judged.values()]
+        there = [c for c in claims if c]
+        for shown, c in zip(judged, claims):
+            if c:
+                agrees = c.get("agrees")
+                rows.append([name, shown, item, c["got"], c.get("spread"), c["verdict"], agrees, c["note"]])
+        line = [f"{item.partition('/')[2].replace('_', ' ')} ({there[0]['where']})", *map(_came_out, claims)]
+        if len(judged) == 1 or len({c and tables.verdict(c) for c in claims}) > 1:
+            flips.append(line)
+        elif not all(tables.alike(there[0]["got"], c["got"], c["paper"]) for c in there):
+            others.append(line)
+    if len(judged) == 1 or not items:
+        return tables.table(["item", *judged], flips) if flips else ""
+    parts = [_counted(len(flips), len(others), len(items))]
+    if flips:
+        parts += ["Verdicts that differ:", tables.table(["item", *judged], flips)]
+    if others:
+        parts += ["The same verdict, another value:", tables.table(["item", *judged], others)]
     return "\n\n".join(parts)
+
+
+def _came_out(claim):
+    """A value and its verdict in a cell, empty where there is none."""
+    if claim is None:
+        return ""
+    got = tables.show(claim["got"])
+    return f"{got}: {tables.verdict(claim)}" if got else tables.verdict(claim)
+
+
+def _counted(flips, others, items):
+    """How many of the items have one verdict in all settings, and how many of those another value."""
+    same = items - flips
+    text = f"The verdict of {same} of {tables.count(items, 'item')} is the same in all"
+    if others:
+        return f"{text}; the value of {others} of {'these' if same > 1 else 'this'} is not."
+    return text + ("; so is every value, to rounding." if same else ".")
 
 
 def _pictures(out, name, results, read_):

@@ -34,6 +34,7 @@ from pathlib import Path
 
 from privrob.kinds import Streams
 from privrob.suite import engine as engines
+from privrob.suite import tables
 from privrob.suite.files import digest, dump_json, load_json, read_text, write_text
 from privrob.suite.sources import PACKAGE, code_hash
 
@@ -227,7 +228,8 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
     records = {identity: record for identity, record in found.items() if record}
     missing = [c for c in cells if c.identity not in records]
     if redraw and missing:
-        raise NoStoredRows(f"{len(missing)} of {len(cells)} cells have no stored rows; run once without --redraw")
+        total = tables.count(len(cells), "cell")
+        raise NoStoredRows(f"no stored rows for {len(missing)} of {total}; run once without --redraw")
     outcome = Outcome([], computed=len(missing), reused=len(records), damaged=store.damaged)
     outcome.stale = sum(r["stale"] for r in records.values())
     outcome.stored_seconds = sum(r.get("seconds", 0.0) for r in records.values())
@@ -260,7 +262,7 @@ def _last_line(error):
 
 
 def _explain(errors, total):
-    lines = [f"{len(errors)} of {total} cells failed, the first with {_last_line(errors[0][1])}."]
+    lines = [f"{len(errors)} of {tables.count(total, 'cell')} failed, the first with {_last_line(errors[0][1])}."]
     if len(errors) < total:
         lines.append("The others are stored, and a rerun computes only these:")
     for cell, error in errors[:5]:

@@ -97,6 +97,32 @@ def words(item):
     return text + (f". {item['note']}" if item["note"] else "")
 
 
+def verdict(item):
+    """A verdict in short; of a trend also whether it agrees: one that turned round is another verdict."""
+    if item["verdict"] != "trend":
+        return item["verdict"]
+    return f"trend ({'agrees' if item.get('agrees') else 'does not'})"
+
+
+def alike(first, second, paper=None):
+    """Whether two values of one item are the same up to rounding: to a millionth of the larger, or of what is printed.
+
+    Where no number is printed the value is mostly an error that should be 0, and changes below 1e-7 are rounding.
+    """
+    one, other, printed = _plain(first), _plain(second), _plain(paper)
+    if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (one, other)):
+        return one == other
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return one == other or (one != one and other != other)
+    size = abs(printed) if isinstance(printed, (int, float)) and _finite(printed) and printed else 0.1
+    return abs(one - other) <= 1e-6 * max(abs(one), abs(other), size)
+
+
+def count(number, word, plural=""):
+    """``1 cell``, ``2 cells``: a number with its word."""
+    return f"{number} {word if number == 1 else plural or word + 's'}"
+
+
 def show(value):
     """A value in a table: six digits, infinity in words, nothing for nothing."""
     if value is None:

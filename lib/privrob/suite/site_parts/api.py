@@ -50,9 +50,9 @@ def every():
     return pages
 
 
-def sources():
-    """{file name: text} of the pages with the modules' source."""
-    return listing.pages(modules())
+def sources(known, **how):
+    """{file name: text} of the pages with the modules' source; ``how`` as in :func:`listing.pages`."""
+    return listing.pages(known, **how)
 
 
 def _packages(known):
@@ -86,7 +86,7 @@ def _overview(order, grouped, known):
 
 
 def _module(name):
-    heading = _title(escape(name))
+    heading = _title(escape(name) if name != PACKAGE else f"{PACKAGE}, the package")
     return "\n".join([*heading, f".. automodule:: {name}", "   :members:", "   :member-order: bysource", ""])
 
 

@@ -19,7 +19,7 @@
     return {
       doc: form.elements.doc.value,
       verdicts: new Set(boxes.filter((box) => box.checked).map((box) => box.value)),
-      words: form.elements.q.value.toLowerCase().split(/\s+/).filter(Boolean),
+      words: form.elements.words.value.toLowerCase().split(/\s+/).filter(Boolean),
     };
   }
 
@@ -31,7 +31,7 @@
       const rest =
         (!want.doc || item.doc === want.doc) &&
         (!notebook || item.notebook === notebook) &&
-        want.words.every((word) => item.words.includes(word));
+        want.words.every((word) => says(item.words, word));
       const all = rest && (!want.verdicts.size || want.verdicts.has(item.verdict));
       if (rest) left[item.verdict] = (left[item.verdict] || 0) + 1;
       item.row.hidden = !all;
@@ -42,8 +42,8 @@
       box.parentElement.classList.toggle("none", !left[box.value]);
     }
     const of = shown === rows.length ? `All ${rows.length} items` : `${shown} of ${rows.length} items`;
-    count.textContent = of + (notebook ? `, from ${notebook}` : "");
-    table.classList.toggle("nothing", !shown);
+    const none = shown ? "" : ". No item is all of this; Show all brings them back.";
+    count.textContent = of + (notebook ? `, from ${notebook}` : "") + none;
   }
 
   function write() {
@@ -52,8 +52,22 @@
     if (want.doc) parts.push("doc=" + want.doc);
     if (want.verdicts.size) parts.push("verdict=" + Array.from(want.verdicts).join("+"));
     if (notebook) parts.push("nb=" + notebook);
-    if (form.elements.q.value.trim()) parts.push("q=" + encodeURIComponent(form.elements.q.value.trim()));
+    if (form.elements.words.value.trim()) parts.push("q=" + encodeURIComponent(form.elements.words.value.trim()));
     history.replaceState(null, "", parts.length ? "#" + parts.join("&") : location.pathname + location.search);
+  }
+
+  function plain(text) {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text; // an address cut in two: take it as it stands
+    }
+  }
+
+  // a formula is set, so that p_max stands as pmax on the page: found by both
+  function says(words, word) {
+    const set = word.replace(/[_^{}]/g, "");
+    return words.includes(word) || (set !== "" && words.includes(set));
   }
 
   function read() {
@@ -62,22 +76,16 @@
     if (hash.includes("="))
       for (const part of hash.split("&")) {
         const at = part.indexOf("=");
-        let value = part.slice(at + 1);
-        try {
-          value = decodeURIComponent(value);
-        } catch {
-          // an address cut in two: take it as it stands
-        }
-        asked[part.slice(0, at)] = value;
+        asked[part.slice(0, at)] = plain(part.slice(at + 1));
       }
     const verdicts = (asked.verdict || "").replace(/ (?=tried)/g, "-").split(/[+, ]/);
     form.elements.doc.value = asked.doc || "";
     if (form.elements.doc.selectedIndex < 0) form.elements.doc.value = "";
-    form.elements.q.value = asked.q || "";
+    form.elements.words.value = asked.q || "";
     notebook = asked.nb || "";
     for (const box of boxes) box.checked = verdicts.includes(box.value);
     show();
-    const target = hash && !hash.includes("=") && document.getElementById(decodeURIComponent(hash));
+    const target = hash && !hash.includes("=") && document.getElementById(plain(hash));
     if (target) target.scrollIntoView({ block: "center" });
   }
 

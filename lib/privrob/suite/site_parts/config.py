@@ -24,7 +24,8 @@ MATHJAX = "tex-svg-full.js"  # one file with all TeX extensions, and shapes inst
 def settings(*, static, extra, documents, api):
     """Sphinx's configuration as a dict. ``documents`` are the keys whose overview pages need the full width."""
     extensions = ["myst_nb", "sphinx.ext.mathjax", *(["sphinx.ext.autodoc", "sphinx.ext.linkcode"] if api else [])]
-    wide = {page: [] for page in ("index", "claims", "figures", *(f"{key}/index" for key in documents))}
+    overviews = [f"{key}/index" for key in documents]
+    wide = {page: [] for page in ("index", "claims", "figures", "benchmarks", "plan", *overviews)}
     base = {
         "project": "privrob",
         "extensions": [*extensions, "privrob.suite.site_parts.extension"],
@@ -36,6 +37,7 @@ def settings(*, static, extra, documents, api):
         "html_static_path": [str(static)],
         "html_extra_path": [str(extra)],
         "html_css_files": ["site.css"],
+        "html_js_files": [("site.js", {"defer": "defer"})],
         "html_copy_source": False,
         "html_show_sourcelink": False,
         "html_show_sphinx": False,
@@ -71,12 +73,18 @@ def settings(*, static, extra, documents, api):
     }
     if not api:
         return base
-    return {**base, "autodoc_typehints": "none", "autodoc_preserve_defaults": True, "linkcode_resolve": listing.link}
+    return {
+        **base,
+        "autodoc_typehints": "none",
+        "autodoc_use_type_comments": False,
+        "autodoc_preserve_defaults": True,
+        "linkcode_resolve": listing.link,
+    }
 
 
 def copy_static(static):
     """Put style, script, icon and MathJax where Sphinx picks them up."""
-    for name in ("site.css", "claims.js"):
+    for name in ("site.css", "site.js", "claims.js"):
         shutil.copyfile(HERE / name, static / name)
     (static / "icon.svg").write_text(ICON, encoding="utf-8")
     shipped = resources.files("mathjax") / "static" / "mathjax"

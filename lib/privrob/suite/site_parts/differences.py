@@ -45,7 +45,7 @@ def _page(shown, found):
             gather.raw(f'<p class="quiet">{html.escape(findings.KINDS[finding.kind])}.</p>'),
             _safe(finding.text),
             _safe(mends),
-            gather.raw(f'<ul class="evidence">{"".join(_item(judged[i], shown) for i in finding.claims)}</ul>'),
+            gather.raw(f'<ul class="evidence">{" ".join(_item(judged[i], shown) for i in finding.claims)}</ul>'),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -55,7 +55,7 @@ def _item(item, shown):
     link = f'<a href="{html.escape(book)}.html">notebook</a>' if book in shown.books else "notebook to come"
     got = f" — we got {gather.inline(item['shown'])}" if item["shown"] else ""
     return (
-        f'<li>{gather.chip(item["verdict"])} <a href="claims.html#{html.escape(item["id"])}">'
+        f'<li>{gather.chip(item["verdict"])}{gather.direction(item)} <a href="claims.html#{html.escape(item["id"])}">'
         f"{gather.inline(item['where'])}</a>: {gather.inline(item['text'])}{got} ({link})</li>"
     )
 

@@ -7,6 +7,7 @@ in an underscore) is escaped; directives, literal blocks and doctests are left a
 from __future__ import annotations
 
 import re
+import unicodedata
 
 LABELS = (
     "Paper",
@@ -27,6 +28,8 @@ LABELS = (
 _LABEL = re.compile(rf"^({'|'.join(LABELS)}):(?: +(?=\S)|$)")
 _INLINE_LABEL = re.compile(rf" {{2,}}(?=(?:{'|'.join(LABELS)}): )")
 _KEPT = re.compile(r"``.+?``(?!`)|:[\w:.+-]+:`[^`]+`|`[^`]+`(?:__?)?", re.S)
+_BEFORE, _AFTER = "'\"([{<-/:", "'\")]}>-/\\:.,;!?"  # what reStructuredText lets markup touch, with these categories:
+_DASHES = ("Ps", "Pe", "Pi", "Pf", "Pd", "Po")
 _STARRED = re.compile(r"(?<![\w*\\])(\*{1,2})(?=[^\s*])([^*]*[^\s*])\1(?![\w*])")
 
 
@@ -111,9 +114,17 @@ def escape(text):
     """Text whose stray signs cannot be taken for markup."""
     out, end = [], 0
     for match in _KEPT.finditer(text):
-        out += [_plain(text[end : match.start()]), match[0]]
+        out += [_plain(text[end : match.start()]), _joint(text[: match.start()], _BEFORE), match[0]]
         end = match.end()
+        out.append(_joint(text[end:][::-1], _AFTER))
     return "".join([*out, _plain(text[end:])])
+
+
+def _joint(beside, signs):
+    """What keeps markup apart from the sign beside it, the last of a text, where markup may not stand there."""
+    if not beside or beside[-1].isspace() or beside[-1] in signs or unicodedata.category(beside[-1]) in _DASHES:
+        return ""
+    return "\\ "
 
 
 def _plain(text):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from privrob.suite import backing, catalogue, claims, index, tables
+from privrob.suite.site_parts import formulas
 
 # verdict: (sign, what it says). The sign and the word carry the meaning; colour only repeats it.
 _SIGNS = {
@@ -81,10 +82,11 @@ class Shown:
 
 def gather(results):
     """Read what there is to show below a results folder."""
-    books = {n: Book(n, folder, result) for n, (folder, result) in index.counted(results).items() if _rendered(folder)}
+    done = index.counted(results)
+    books = {n: Book(n, folder, result) for n, (folder, result) in done.items() if _rendered(folder)}
     known = claims.load()
     behind = backing.of(known)
-    items = [_item(item, known[item["id"]], behind[item["id"]]) for item in index.judged(results)]
+    items = [_item(item, known[item["id"]], behind[item["id"]]) for item in index.judged(results, done)]
     waiting = [n for n in catalogue.names() if n not in books]
     keys = {i["id"].partition("/")[0] for i in items} | {n.partition("/")[0] for n in books}
     documents = {k: claims.DOCUMENTS.get(k, k) for k in dict.fromkeys([*claims.DOCUMENTS, *sorted(keys)]) if k in keys}
@@ -124,7 +126,7 @@ def reading(item):
     """What stands behind the verdict's word: direction, reason, what was changed, and any surprise."""
     words = []
     if item["verdict"] == "trend":
-        changed = ", ".join(f"{n}: {number(c['paper'])} → {number(c['here'])}" for n, c in item["changed"].items())
+        changed = ", ".join(f"`{n}`: {number(c['paper'])} → {number(c['here'])}" for n, c in item["changed"].items())
         words.append(f"{'agrees' if item['agrees'] else 'does not agree'}; changed here: {changed}")
     if item["verdict"] == "not tried":
         words.append(str(item["reason"]))
@@ -148,25 +150,35 @@ def chip(verdict, count=None):
     )
 
 
+def direction(item):
+    """Behind a chip: whether a trend agrees; nothing for any other verdict."""
+    return tables.verdict(item).removeprefix(item["verdict"])
+
+
+def trends(items):
+    """Behind the chips of several items: how many trends agree; nothing where there is none."""
+    return f" trends: {claims.directions(items)}" if any(i["verdict"] == "trend" for i in items) else ""
+
+
 _MARKS = re.compile(r"``?(?P<code>[^`]+)``?|\$(?P<math>[^$\s](?:[^$]*[^$\s])?)\$(?!\d)|\*\*(?P<strong>[^*]+)\*\*")
 
 
 @functools.lru_cache(maxsize=4096)
 def inline(text):
-    """Text of ours as HTML: ``code``, $math$ and **strong** are set, all else is escaped."""
+    """Text of ours as HTML: ``code``, $math$, **strong** and e^(−ε) are set, all else is escaped."""
 
     def mark(match):
         if match["code"]:
             return f"<code>{html.escape(match['code'], quote=False)}</code>"
         if match["math"]:
             return rf'<span class="math notranslate nohighlight">\({html.escape(match["math"], quote=False)}\)</span>'
-        return f"<strong>{html.escape(match['strong'], quote=False)}</strong>"
+        return f"<strong>{formulas.text_to_html(match['strong'])}</strong>"
 
     parts, end = [], 0
     for match in _MARKS.finditer(text):
-        parts += [html.escape(text[end : match.start()], quote=False), mark(match)]
+        parts += [formulas.text_to_html(text[end : match.start()]), mark(match)]
         end = match.end()
-    return re.sub(r"[ \t\n]+", " ", "".join([*parts, html.escape(text[end:], quote=False)])).strip()
+    return re.sub(r"[ \t\n]+", " ", "".join([*parts, formulas.text_to_html(text[end:])])).strip()
 
 
 def attribute(text):

@@ -14,7 +14,7 @@ HOW = {"section": "of the same section", "code": "of the notebook's code"}
 
 def page(shown, *, tests=True):
     """The page's text, MyST. ``tests`` — whether the test files are among the pages, so that they can be linked."""
-    head = "".join(f'<th scope="col">{h}</th>' for h in HEADS)
+    head = "\n".join(f'<th scope="col">{h}</th>' for h in HEADS)
     body = "\n".join(_row(shown, item, tests) for item in shown.items)
     table = (
         f'<div class="items-box"><table class="items" id="items"><thead><tr>{head}</tr></thead>'
@@ -26,7 +26,7 @@ def page(shown, *, tests=True):
 def _form(shown):
     """The fields that the script on the page reads; hidden where there is no script."""
     documents = "".join(f'<option value="{k}">{k} — {html.escape(t)}</option>' for k, t in shown.documents.items())
-    boxes = "".join(
+    boxes = " ".join(
         f'<label><input type="checkbox" name="verdict" value="{gather.slug(v)}">{gather.chip(v, n)}</label>'
         for v, n in gather.counts(shown.items).items()
         if n
@@ -34,7 +34,8 @@ def _form(shown):
     return (
         '<form id="items-filter" class="items-filter" role="search" hidden><div class="items-fields">'
         f'<label>Document <select name="doc"><option value="">all</option>{documents}</select></label>'
-        '<label>Words <input type="search" name="q" placeholder="theorem, notebook, note …" autocomplete="off"></label>'
+        '<label>Words <input type="search" name="words" autocomplete="off"'  # not q: Sphinx's search fills every q
+        ' placeholder="theorem, notebook, note …"></label>'
         '<button type="reset">Show all</button></div>'
         f'<fieldset><legend>Verdict</legend>{boxes}</fieldset><p id="items-count" role="status"></p></form>'
     )
@@ -43,17 +44,17 @@ def _form(shown):
 def _row(shown, item, tests):
     anchor, notebook = html.escape(item["id"]), html.escape(item["notebook"])
     cells = (
-        f'{item["document"]}<br><a class="item-where" href="#{anchor}">{gather.inline(tables.place(item))}</a>'
+        f'{item["document"]}<br> <a class="item-where" href="#{anchor}">{gather.inline(tables.place(item))}</a> '
         f'<span class="item-id">{_breakable(item["id"])}</span>',
         gather.inline(item["text"]),
         _value(item["printed"]),
         _value(item["shown"]),
-        gather.chip(item["verdict"]) + _small(gather.reading(item)),
-        _from(shown, item) + _tests(item["behind"], tests),
+        f"{gather.chip(item['verdict'])} {_small(gather.reading(item))}",
+        f"{_from(shown, item)} {_tests(item['behind'], tests)}",
         gather.inline(item["note"] or ""),
     )
     pairs = zip(HEADS, cells, strict=True)
-    body = "".join(f'<td data-head="{h}"{"" if c else " class=empty"}>{c}</td>' for h, c in pairs)
+    body = "\n".join(f'<td data-head="{h}"{"" if c else " class=empty"}>{c}</td>' for h, c in pairs)
     marks = f'data-doc="{item["document"]}" data-verdict="{gather.slug(item["verdict"])}" data-nb="{notebook}"'
     return f'<tr id="{anchor}" {marks}>{body}</tr>'
 
@@ -62,9 +63,9 @@ def _from(shown, item):
     """The notebook that judged the item, or will."""
     name = _breakable(item["notebook"])
     if item["notebook"] not in shown.books:
-        return name + _small("to come")
+        return f"{name} {_small('to come')}"
     preset = _small(f"preset {item['preset']}")
-    return f'<a href="{html.escape(item["notebook"])}.html">{name}</a>{preset}'
+    return f'<a href="{html.escape(item["notebook"])}.html">{name}</a> {preset}'
 
 
 def _tests(behind, linked):
@@ -82,8 +83,8 @@ def _tests(behind, linked):
 
 def _value(text):
     """A number stays whole, its standard error stands below it; longer texts may break."""
-    text = gather.inline(text)
-    return f'<span class="value">{text.replace(" ±", "<br>±")}</span>' if 0 < len(text) <= 28 else text
+    shown = gather.inline(text)
+    return f'<span class="value">{shown.replace(" ±", " <br>±")}</span>' if 0 < len(text) <= 28 else shown
 
 
 def _small(text):

@@ -6,7 +6,7 @@ import ast
 import functools
 import html
 
-from privrob.suite.files import read_text
+from privrob.suite.files import digest, read_text
 from privrob.suite.sources import module_file, repository
 
 LIGHT = "a11y-high-contrast-light"
@@ -16,42 +16,51 @@ PAGE = """\
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} — source</title>
 <link rel="icon" href="{up}_static/icon.svg"><link rel="stylesheet" href="{up}source/listing.css"></head>
-<body><p>{back}, source</p>
+<body><nav>{back}</nav>
+<main><h1>{title}, source</h1>
 {body}
-</body></html>
+</main></body></html>
 """
 FRAME = """\
 :root { color-scheme: light dark; }
 body { margin: 1rem auto; padding: 0 1rem; max-width: 68rem; font: 1rem/1.5 system-ui, sans-serif; }
+h1 { margin: .4rem 0 .8rem; font-size: 1.25rem; overflow-wrap: anywhere; }
 pre { overflow-x: auto; padding: .8rem; border: 1px solid #8886; border-radius: .4rem; }
 pre { font-size: .86rem; line-height: 1.5; }
-.linenos { padding-right: 1rem; opacity: .5; user-select: none; }
+.linenos { padding-right: 1rem; opacity: .65; user-select: none; }
 pre a { color: inherit; text-decoration: none; }
-pre span:has(> a:target), pre a:target ~ * { background: #fd06; }
+pre a:target + .linenos { background: #fd06; opacity: 1; }
 """
 
 
-def pages(modules):
-    """{file name: text} of one page a module, and their style."""
+def pages(modules, *, old=None, step=lambda: None):
+    """{file name: text} of one page a module, and their style; what has not changed is taken from the pages ``old``.
+
+    Args: step — called after each page.
+    """
     from pygments.formatters import HtmlFormatter
 
     found = {}
     for name in modules:
-        back = f'<a href="../api/{html.escape(name)}.html">{html.escape(name)}</a>'
-        found[f"source/{name}.html"] = _page(module_file(name), name, back, "../")
+        back = f'<a href="../api/{html.escape(name)}.html">Reference: {html.escape(name)}</a>'
+        page = f"source/{name}.html"
+        found[page] = _page(module_file(name), name, back, "../", old and old / page)
+        step()
     plain, dark = HtmlFormatter(style=LIGHT), HtmlFormatter(style="a11y-high-contrast-dark")
     css = f"{FRAME}{plain.get_style_defs('.highlight')}\n@media (prefers-color-scheme: dark) {{\n"
     found["source/listing.css"] = f"{css}{dark.get_style_defs('.highlight')}\n}}\n"
     return found
 
 
-def tests(paths):
-    """{file name: text} of one page a test file; the paths are relative to the checkout."""
+def tests(paths, *, old, step):
+    """{file name: text} of one page a test file; the paths are relative to the checkout. The rest as in ``pages``."""
     found = {}
     for path in paths:
         up = "../" * (path.count("/"))
-        back = f'<a href="{up}claims.html">All items</a>: {html.escape(path)}'
-        found[test_page(path)] = _page(repository() / path, path, back, up)
+        back = f'<a href="{up}claims.html">All items</a>'
+        page = test_page(path)
+        found[page] = _page(repository() / path, path, back, up, old and old / page)
+        step()
     return found
 
 
@@ -60,14 +69,19 @@ def test_page(path):
     return path.removesuffix(".py") + ".html"
 
 
-def _page(file, title, back, up):
-    from pygments import highlight
+def _page(file, title, back, up, former):
+    """The page of a source file, or the former one if that was made from the same text in the same way."""
+    from pygments import __version__, highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
+    text = read_text(file)
+    mark = f"<!-- {digest([text, title, back, up, PAGE, LIGHT, __version__])} -->\n"
+    if former and former.is_file() and (page := read_text(former)).endswith(mark):
+        return page
     formatter = HtmlFormatter(linenos="inline", lineanchors="L", style=LIGHT)
-    body = highlight(read_text(file), PythonLexer(stripnl=False), formatter)
-    return PAGE.format(title=html.escape(title), back=back, up=up, body=body)
+    body = highlight(text, PythonLexer(stripnl=False), formatter)
+    return PAGE.format(title=html.escape(title), back=back, up=up, body=body) + mark
 
 
 @functools.lru_cache(maxsize=512)

@@ -58,6 +58,7 @@ def card(book):
     found = gather.counts(result["claims"])
     chips = " ".join(gather.chip(v, n) for v, n in found.items() if n)
     verdicts = f'<a href="../claims.html#nb={book.name}">{chips}</a>' if chips else "judges no numbered item"
+    verdicts += gather.trends(result["claims"])
     facts = {
         "Preset": f"<code>{html.escape(result['preset'])}</code>",
         "Commit": f"<code>{html.escape(result['commit'])}</code>",
@@ -70,17 +71,17 @@ def card(book):
     if stale:
         cells = sum(s["cells"] for s in result["sweeps"])
         others = ", ".join(sorted({c for s in result["sweeps"] for c in s["commits"]}))
-        facts["Kept rows"] = f"{stale} of {cells} cells come from other code ({html.escape(others)})"
-    rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
+        facts["Kept rows"] = f"{stale} of {tables.count(cells, 'cell')} come from other code ({html.escape(others)})"
+    rows = " ".join(f"<div><dt>{name}</dt> <dd>{value}</dd></div>" for name, value in facts.items())
     plain = [n for n in ("rows.csv", "result.json", "notebook.ipynb") if (book.folder / n).is_file()]
     links = [f'<a href="{root}/{n}" download>{n}</a>' for n in plain]
     for count, name, _, endings in book.figures():
         kinds = ", ".join(f'<a href="{root}/{name}.{e}">{e}</a>' for e in endings)
         links.append(f"Figure {count} ({kinds})")
     return (
-        f'<div class="run-card"><p class="run-verdicts">{verdicts}</p><dl>{rows}</dl>'
-        f'<p class="run-files"><b>Files</b> {" · ".join(links)}</p>'
-        f'<p class="run-again"><b>Run it again</b> <code>{html.escape(book.command)}</code></p>'
+        f'<div class="run-card"><p class="run-verdicts">{verdicts}</p> <dl>{rows}</dl> '
+        f'<p class="run-files"><b>Files</b> {" · ".join(links)}</p> '
+        f'<p class="run-again"><b>Run it again</b> <code>{html.escape(book.command)}</code></p> '
         f"{_details(result)}</div>"
     )
 
@@ -93,7 +94,7 @@ def _details(result):
     note = " (* not the document's own setting)" if changed else ""
     versions = ", ".join(f"{html.escape(n)} {html.escape(v)}" for n, v in sorted(result["versions"].items()))
     return (
-        f"<details><summary>Settings and versions</summary><p><b>Settings</b> {shown or 'none'}{note}.</p>"
+        f"<details><summary>Settings and versions</summary> <p><b>Settings</b> {shown or 'none'}{note}.</p> "
         f"<p><b>Versions</b> {versions}.</p></details>"
     )
 

@@ -8,21 +8,26 @@ import struct
 
 from privrob.suite import claims, files, index, planning, tables
 from privrob.suite.site_parts import differences, gather, items
+from privrob.suite.sources import repository
 
 RERUN = {
     "./run_all.sh": "everything, in minutes; what is up to date is not run again",
     "./run_all.sh '{document}/*' --preset smoke": "some notebooks, in seconds, on synthetic data",
     "./run_all.sh {notebook} -p {name} {value}": "one notebook with a changed parameter: a study of yours",
 }
+STUDY = ("./run_all.sh --study {study}", "a study that is kept in a file; the README, under Change, tells more of them")
+PLAN = "PLAN.md"  # what ./run_all.sh plan said about the preset paper
 PREFERRED = ("noise_multiplier", "epsilon", "num_steps", "num_epochs", "epochs", "num_trials", "scale")
 
 
 def every(shown, *, api=True):
     """{file name: text} of the pages, MyST throughout."""
-    found = {"index.md": front(shown, api=api), "claims.md": items.page(shown, tests=api), "cluster.md": cluster()}
+    found = {"index.md": front(shown, api=api), "claims.md": items.page(shown, tests=api), "cluster.md": cluster(shown)}
     found |= {"figures.md": figures_page(shown), **differences.every(shown)}
     if (speed := shown.results / index.BENCHMARKS).is_file():
         found["benchmarks.md"] = files.read_text(speed)
+    if (cost := shown.results / PLAN).is_file():
+        found["plan.md"] = files.read_text(cost)
     for key in shown.documents:
         found[f"{key}/index.md"] = document_page(shown, key)
     return found
@@ -51,20 +56,23 @@ def front(shown, *, api):
     for words, verdicts in groups.items():
         slugs = [gather.slug(v) for v in verdicts]
         count, asked = sum(found[v] for v in verdicts), "+".join(slugs)
-        tiles += f'<a class="tile tile-{slugs[0]}" href="claims.html#verdict={asked}"><b>{count}</b> {words}</a>'
-    table = index.summary_table(shown.results, link="")
+        tiles += f' <a class="tile tile-{slugs[0]}" href="claims.html#verdict={asked}"><b>{count}</b> {words}</a>'
+    done = {name: (book.folder, book.result) for name, book in shown.books.items()}
+    table = index.summary_table(shown.items, done, link="")
     table = re.sub(r"\(([^()\s]+)/(?:paper|laptop)/notebook\.ipynb\)", r"(\1.ipynb)", table)
+    missing = [key for key in claims.DOCUMENTS if not shown.books_of(key)]
+    to_come = f" Nothing is run yet of {', '.join(missing)}." if missing else ""
     documents = [f"{_short(title, key)} <{key}/index>" for key, title in shown.documents.items()]
     across = [*differences.entries(), "All items <claims>", "All figures <figures>"]
     across += ["On a cluster <cluster>"]
+    across += ["What the preset paper costs <plan>"] if (shown.results / PLAN).is_file() else []
     across += ["Benchmarks <benchmarks>"] if (shown.results / index.BENCHMARKS).is_file() else []
     parts = [
         "# privrob",
         gather.raw(
             '<p class="lead">Five documents on private <em>and</em> robust machine learning, reproduced from their '
             "text: theorems are checked by independent computations, printed numbers have a verdict, and each study "
-            "can be run again, or changed, with one command. The table says what is judged so far: documents that are "
-            f'not in it are still to come.</p><p class="tiles">{tiles}</p>'
+            f'can be run again, or changed, with one command.{to_come}</p><p class="tiles">{tiles}</p>'
         ),
         "## What came out",
         table,
@@ -84,7 +92,7 @@ def front(shown, *, api):
     return "\n\n".join([*parts, toctree(["Reference <api/index>"], caption="Library")] if api else parts) + "\n"
 
 
-def cluster():
+def cluster(shown):
     """How workers join, what it costs, and the recipes in full."""
     parts = [
         "# On a cluster",
@@ -96,7 +104,8 @@ def cluster():
         "./run_all.sh --preset paper --engine dask://HOST:8786 --jobs 8\n"
         "./run_all.sh plan --preset paper --workers 1,8,64 --csv plan.csv\n```",
         "The last command trains nothing: it counts the cells of a preset, takes their times from measured ones, "
-        "simulates that many workers, and lists what it cannot know.",
+        "simulates that many workers, and lists what it cannot know."
+        + (" For the preset paper [it said](plan.md)." if (shown.results / PLAN).is_file() else ""),
     ]
     for name, title, language in (("slurm", "Slurm", "bash"), ("kubernetes", "Kubernetes", "yaml")):
         parts += [f"## {title}", f"```{language}\n{planning.recipe(name)}```"]
@@ -109,7 +118,10 @@ def _rerun(shown):
     book, (name, value) = min(found, key=lambda pair: PREFERRED.index(pair[1][0]) if pair[1][0] in PREFERRED else 99)
     fill = {"document": book.document, "notebook": book.short, "name": name, "value": value}
     lines = {command.format(**fill): words for command, words in RERUN.items()}
-    rows = "".join(f"<dt><code>{html.escape(c)}</code></dt><dd>{w}</dd>" for c, w in lines.items())
+    if kept := sorted((repository() / "notebooks" / "studies").glob("*.yaml")):
+        command, words = STUDY
+        lines[command.format(study=kept[0].relative_to(repository()).as_posix())] = words
+    rows = " ".join(f"<dt><code>{html.escape(c)}</code></dt> <dd>{w}</dd>" for c, w in lines.items())
     return gather.raw(f'<dl class="commands">{rows}</dl>')
 
 
@@ -122,12 +134,12 @@ def _change(parameters):
 
 
 def _legend():
-    rows = "".join(
-        f"<div><dt>{gather.chip(v)}</dt><dd>{html.escape(m)}</dd></div>" for v, (_, m) in gather.VERDICTS.items()
+    rows = " ".join(
+        f"<div><dt>{gather.chip(v)}</dt> <dd>{html.escape(m)}</dd></div>" for v, (_, m) in gather.VERDICTS.items()
     )
     return (
         "<p>One rule decides every verdict from what the notebook got and what the document prints; it is the same for "
-        f'our successes and for our failures.</p><dl class="legend">{rows}</dl>'
+        f'our successes and for our failures.</p> <dl class="legend">{rows}</dl>'
     )
 
 
@@ -145,7 +157,8 @@ def document_page(shown, key):
     parts = [
         f"# {key} — {shown.documents[key]}",
         gather.raw(
-            f'<p class="document-verdicts"><a href="../claims.html#doc={key}">{chips}</a> — {len(mine)} items</p>'
+            f'<p class="document-verdicts"><a href="../claims.html#doc={key}">{chips}</a>{gather.trends(mine)} — '
+            f"{tables.count(len(mine), 'item')}</p>"
         ),
     ]
     for book in books:
@@ -169,8 +182,8 @@ def _notebook_card(book):
     about = f"preset {result['preset']}, {result['device']['name']}, {tables.took(result['run'])}, {data}"
     title = f'<a href="{book.short}.html">{gather.inline(result["title"])}</a>'
     return (
-        f'<section class="book"><div><p class="book-title">{title}</p>'
-        f"<p>{chips}</p><p>{html.escape(claims.tally(result['claims']))}</p>"
+        f'<section class="book"><div><p class="book-title">{title}</p> '
+        f"<p>{chips}</p> <p>{html.escape(claims.tally(result['claims']))}</p> "
         f'<p class="quiet">{html.escape(about)}</p></div>'
         + (f'<a href="{book.short}.html" tabindex="-1" aria-hidden="true">{image}</a>' if image else "")
         + "</section>"
@@ -201,9 +214,9 @@ def gallery(drawn):
         place = f"{book.name}.html#figure-{gather.attribute(name)}"
         kinds = " · ".join(f'<a href="{book.files}/{name}.{e}">{e}</a>' for e in endings)
         found.append(
-            f'<figure><a href="{place}">{_image(book, number, name, caption, endings)}</a><figcaption>'
+            f'<figure><a href="{place}">{_image(book, number, name, caption, endings)}</a> <figcaption>'
             f'<a class="figure-from" href="{place}">{gather.inline(book.result["title"])}, Figure {number}</a> '
-            f'{gather.inline(caption)} <span class="figure-files">{kinds}</span></figcaption></figure>'
+            f'{gather.inline(caption)} <span class="figure-files">{kinds}</span></figcaption></figure> '
         )
     return f'<div class="gallery">{"".join(found)}</div>' if found else "<p>No figure yet.</p>"
 
