@@ -25,7 +25,7 @@ def page(shown, *, tests=True):
 
 def _form(shown):
     """The fields that the script on the page reads; hidden where there is no script."""
-    documents = "".join(f'<option value="{k}">{k} — {html.escape(t)}</option>' for k, t in shown.documents.items())
+    documents = "".join(f' <option value="{k}">{k} — {html.escape(t)}</option>' for k, t in shown.documents.items())
     boxes = " ".join(
         f'<label><input type="checkbox" name="verdict" value="{gather.slug(v)}">{gather.chip(v, n)}</label>'
         for v, n in gather.counts(shown.items).items()
