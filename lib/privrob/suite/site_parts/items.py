@@ -33,11 +33,11 @@ def _form(shown):
     )
     return (
         '<form id="items-filter" class="items-filter" role="search" hidden><div class="items-fields">'
-        f'<label>Document <select name="doc"><option value="">all</option>{documents}</select></label>'
+        f'<label>Document <select name="doc"><option value="">all</option>{documents}</select></label> '
         '<label>Words <input type="search" name="words" autocomplete="off"'  # not q: Sphinx's search fills every q
         ' placeholder="theorem, notebook, note …"></label>'
-        '<button type="reset">Show all</button></div>'
-        f'<fieldset><legend>Verdict</legend>{boxes}</fieldset><p id="items-count" role="status"></p></form>'
+        '<button type="reset">Show all</button></div> '
+        f'<fieldset><legend>Verdict</legend>{boxes}</fieldset> <p id="items-count" role="status"></p></form> '
     )
 
 
