@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -271,3 +272,34 @@ def test_bad_arguments_of_one_run_are_named(change, name):
     good = {"scores": [0.1, 0.2, 0.3, 0.4], "included": [0, 1, 1, 0], "delta": 0.0, "num_guesses": 4}
     with pytest.raises((ValueError, TypeError), match=name):
         audit.one_run(**{**good, **change})
+
+
+def _tail_above(hits, trials, prob):
+    """P(Binomial ≥ hits), as an integral of the beta density by mpmath."""
+    a, b = mpmath.mpf(hits), mpmath.mpf(trials - hits + 1)
+    log_scale = mpmath.loggamma(a + b) - mpmath.loggamma(a) - mpmath.loggamma(b)
+    width = mpmath.sqrt(a * b / (a + b) ** 3)
+    points = [x for x in (prob - k * width for k in (64, 32, 16, 8, 4, 2, 1, 0.5)) if x > 0]
+    return mpmath.quad(
+        lambda x: mpmath.exp(log_scale + (a - 1) * mpmath.log(x) + (b - 1) * mpmath.log1p(-x)),
+        [*([mpmath.mpf(0)] if len(points) < 8 else []), *points, mpmath.mpf(prob)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials"), [(1000, 3 * 10**8), (1000, 10**12), (10**12, 10**13), (10**14, 10**15), (2**52, 2**53)]
+)
+@pytest.mark.parametrize("failure_prob", [1e-12, 0.5])
+def test_clopper_pearson_keeps_its_promise_at_many_trials(hits, trials, failure_prob):
+    lower, upper = audit.clopper_pearson(hits, trials, failure_prob=failure_prob)
+    assert 0 < lower < hits / trials < upper < 1
+    with mpmath.workdps(50):
+        share = float(2 * _tail_above(hits, trials, float(lower)) / failure_prob)
+    assert 1 - 1e-4 < share < 1 + 2e-6  # one double to the next is 1e-5 of the tail at 2⁵³ trials
+    _, mirrored = audit.clopper_pearson(trials - hits, trials, failure_prob=failure_prob)
+    assert mirrored == pytest.approx(1 - lower, rel=1e-12)  # the upper end is the lower one of the misses
+
+
+def test_more_trials_than_doubles_count_are_refused():
+    with pytest.raises(ValueError, match=r"trials must lie in \[1, 2\*\*53\], got trials=1e\+17; pass fewer"):
+        audit.epsilon_from_counts(10**16, 10**17, 10, 100, delta=0.0, failure_prob=0.1)

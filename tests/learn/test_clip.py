@@ -1,6 +1,7 @@
 """Per-example norms and weighted sums against a loop over the examples, on every kind of layer and of number."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -450,3 +451,67 @@ def test_a_loss_that_is_already_averaged_is_refused():
 def test_a_model_without_trainable_parameters_is_refused():
     with pytest.raises(ValueError, match="must have a parameter that requires a gradient"):
         check_model(nn.Flatten())
+
+
+class _Again(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(360, 360), nn.Linear(360, 5)
+
+    def forward(self, x):
+        return self.last(functional.linear(self.first(x.flatten(1)), self.first.weight))
+
+
+def _hooked(kind, hook):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(360, 8), nn.Linear(8, 5))
+    getattr(model[1] if kind != "register_hook" else model[1].weight, kind)(hook)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (lambda: nn.Sequential(nn.Flatten(), nn.utils.weight_norm(nn.Linear(360, 5))), "1.weight_g"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.utils.spectral_norm(nn.Linear(360, 5))), "1.weight_orig"),
+        (_Again, "first.weight"),
+        (lambda: _hooked("register_forward_hook", lambda module, args, out: 2 * out), "1.weight"),
+        (lambda: _hooked("register_hook", lambda grad: 2 * grad), "1.weight"),
+    ],
+    ids=["weight_norm", "spectral_norm", "used twice", "forward hook", "gradient hook"],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_gradients_that_layers_do_not_explain_are_refused_at_the_first_batch(model, name):
+    with pytest.raises(ValueError, match=rf"parameter '{name}' has a gradient that its layer's .* take that away"):
+        PerExample(model())(*example(torch.float32))
+
+
+def test_hooks_that_only_watch_or_change_what_enters_are_no_trouble():
+    inputs, targets = example(torch.float64)
+    for kind, hook in (
+        ("register_forward_hook", lambda module, args, out: None),
+        ("register_forward_pre_hook", lambda module, args: (3 * args[0],)),
+    ):
+        model = _hooked(kind, hook).double()
+        ours = PerExample(model)(inputs, targets).weighted_sum(torch.ones(len(inputs)))
+        loss = functional.cross_entropy(model(inputs), targets, reduction="sum")
+        for mine, theirs in zip(ours, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_a_parameter_that_is_a_single_number_has_a_gradient():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+
+        def forward(self, x):
+            return self.scale * x
+
+    inputs, targets = example(torch.float64)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(360, 5).double(), Scaled())
+    batch = PerExample(model)(inputs, targets)
+    one = [functional.cross_entropy(model(x[None]), y[None]) for x, y in zip(inputs, targets, strict=True)]
+    each = [torch.autograd.grad(loss, list(model.parameters())) for loss in one]
+    norms = [math.sqrt(sum(g.square().sum().item() for g in grads)) for grads in each]
+    torch.testing.assert_close(batch.norms, torch.tensor(norms, dtype=torch.float64))
+    torch.testing.assert_close(batch.weighted_sum(batch.norms)[-1], sum(n * g[-1] for n, g in zip(norms, each)))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privrob.learn.stobatch import networks
+from privrob.learn.stobatch import networks, subpixel
 
 SHAPES = [
     ("mnist", (1, 28, 28)),
@@ -122,3 +122,38 @@ def test_what_cannot_be_built_is_refused(name, shape, options, message):
 def test_unknown_statistics_are_refused():
     with pytest.raises(ValueError, match="statistics"):
         build("dense", (8, 1, 1)).set_statistics("moving")
+
+
+# ------------------------------------------------------------------------------------------------- sub-pixel transpose
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(5, 2, 2), (4, 2, 1), (7, 2, 3), (3, 3, 0), (5, 4, 1), (3, 1, 1)]
+)
+@pytest.mark.parametrize("size", [(28, 28), (9, 13)])
+def test_the_sub_pixel_transpose_is_the_transposed_convolution_with_its_gradients(kernel, stride, padding, size):
+    draw = torch.Generator().manual_seed(0)
+    layer = torch.nn.Conv2d(1, 6, kernel, stride=stride, padding=padding).double()
+    x = torch.randn(3, 1, *size, generator=draw, dtype=torch.float64)
+    values = torch.randn(layer(x).shape, generator=draw, dtype=torch.float64).requires_grad_()
+    ours = subpixel.transpose(values, layer.weight, stride=stride, padding=padding, size=size)
+    missing = [n - ((v - 1) * stride - 2 * padding + kernel) for n, v in zip(size, values.shape[2:], strict=True)]
+    padded = torch.nn.functional.conv_transpose2d(values, layer.weight, stride=stride)  # all that the kernel reaches
+    padded = torch.nn.functional.pad(padded, (0, padding + missing[1], 0, padding + missing[0]))
+    theirs = padded[:, :, padding : padding + size[0], padding : padding + size[1]]
+    torch.testing.assert_close(ours, theirs)
+    seen = torch.randn(ours.shape, generator=draw, dtype=torch.float64)
+    for mine, wanted in zip(
+        *(torch.autograd.grad(y, [values, layer.weight], seen) for y in (ours, theirs)), strict=True
+    ):
+        torch.testing.assert_close(mine, wanted)
+
+
+def test_attacked_images_get_the_gradient_of_the_plain_layer_and_so_do_its_weights():
+    network, x = build("mnist", (1, 28, 28)).double(), images((1, 28, 28)).double().requires_grad_()
+    assert subpixel.pays(network.first, x)
+    of = [x, *network.first.parameters()]
+    found = torch.autograd.grad(network.affine(x).square().sum(), of)
+    wanted = torch.autograd.grad(network.first(network.noisy(x)).square().sum(), of)
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -328,3 +329,37 @@ def test_what_a_long_cell_leaves_behind_is_freed_before_the_next(store, monkeypa
 def test_a_cell_may_start_processes_on_a_worker(tmp_path):
     cells = sweep.make_cells([("toy_cells:starts_a_process", {"index": i}) for i in range(2)], seed=0)
     assert [row["status"] for row in sweep.run(cells, Store(tmp_path), num_workers=2).rows()] == [0, 0]
+
+
+# --------------------------------------------------------------------------------------------- two notebooks at a time
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_two_sweeps_at_once_share_their_cells_and_compute_each_once(store, num_workers):
+    work = [("toy_cells:draw", {"index": i, "scale": 2.0, "sleep": 0.3}) for i in range(8)]
+    alone = run(work, Store(store.folder / "alone"))
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(run, work, Store(store.folder / "shared"), num_workers=num_workers) for _ in range(2)]
+        one, two = [future.result() for future in both]
+    assert one.rows() == two.rows() == alone.rows()
+    assert one.computed + two.computed == one.reused + two.reused == 8
+    assert min(one.computed, two.computed) >= 2
+    assert one.stored_seconds + two.stored_seconds > 8 * 0.3
+    assert not list(store.folder.glob("shared/.scratch/*"))
+
+
+def test_a_cell_that_fails_elsewhere_is_tried_here(store):
+    work = [("toy_cells:fail_on_two", {"index": i, "scale": 1.0, "sleep": 0.2}) for i in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(run, work, Store(store.folder)) for _ in range(2)]
+        assert all("index 2 is not to my taste" in str(future.exception()) for future in both)
+    assert len(files_of(store)) == 3
+
+
+def test_a_claim_that_a_killed_run_left_means_nothing(store):
+    (cell,) = sweep.make_cells(WORK[:1], seed=0)
+    left = store.scratch(cell).with_name(f"{store.scratch(cell).name}.claim")
+    left.parent.mkdir(parents=True)
+    left.touch()
+    assert run(WORK[:1], store).computed == 1
+    assert not left.exists()

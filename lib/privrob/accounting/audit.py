@@ -23,26 +23,58 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr, bdtrc
+from scipy.special import bdtr, bdtrc, betainc, betaincc
 from scipy.stats import beta
 
 from privrob import checks
+
+MOST_TRIALS = 2**53  # above, not every count is a double
+TRUSTED_TRIALS = 10**6  # up to here SciPy's quantiles give their tail back to 2e-6; from 3e7 on some are off by much
+TAIL_SLACK = 1e-6  # the beta distribution function itself is good to 4e-8 relative at 1e16 trials, against mpmath
 
 
 def clopper_pearson(hits, trials, *, failure_prob):
     """Exact two-sided interval of a binomial probability, wrong with probability at most ``failure_prob``.
 
-    Args: hits — successes, any shape;  trials — at least 1, broadcasts.
+    Above 10⁶ trials each end is put back into the beta distribution, and searched for anew where it misses its tail.
+
+    Args: hits — successes, any shape;  trials — at least 1, at most 2⁵³, broadcasts.
     Returns: (lower, upper), each the shape of the broadcast.
     """
     hits, trials = np.broadcast_arrays(checks.array("hits", hits), checks.array("trials", trials))
     if not ((trials >= 1) & (hits >= 0) & (hits <= trials)).all():
         raise ValueError("hits must lie in [0, trials] and trials be at least 1")
+    if (trials > MOST_TRIALS).any():
+        way_out = "pass fewer trials, with the hits among them"
+        raise ValueError(f"trials must lie in [1, 2**53], got trials={float(trials.max())!r}; {way_out}")
     tail = checks.probability("failure_prob", failure_prob, allow_zero=False, allow_one=False) / 2
     with np.errstate(invalid="ignore"):
         lower = np.where(hits == 0, 0.0, beta.ppf(tail, hits, trials - hits + 1))
         upper = np.where(hits == trials, 1.0, beta.isf(tail, hits + 1, trials - hits))
+    large = trials > TRUSTED_TRIALS
+    if large.any():
+        k, n = hits[large], trials[large]
+        lower[large] = _checked(betainc, lower[large], k, n - k + 1, tail, safe="below")
+        upper[large] = _checked(betaincc, upper[large], k + 1, n - k, tail, safe="above")
     return lower[()], upper[()]
+
+
+def _checked(tail_prob, quantiles, a, b, tail, *, safe):
+    """Beta quantiles, replaced where ``tail_prob`` of them is not the tail: by the nearest double on the safe side.
+
+    Positive doubles are ordered as their bits are, so that bisection on the bits ends at two neighbours.
+    """
+    inside = (a > 0) & (b > 0)  # else the end is 0 or 1
+    off = np.flatnonzero(inside & ~(np.abs(tail_prob(a, b, quantiles) / tail - 1) <= TAIL_SLACK))
+    a, b = a[off], b[off]
+    low, high = np.zeros(off.size, np.int64), np.full(off.size, np.float64(1.0).view(np.int64))
+    while (high - low > 1).any():
+        middle = low + (high - low) // 2
+        small = tail_prob(a, b, middle.view(np.float64)) <= tail * (1 - TAIL_SLACK)
+        up = small if safe == "below" else ~small
+        low, high = np.where(up, middle, low), np.where(up, high, middle)
+    quantiles[off] = (low if safe == "below" else high).view(np.float64)
+    return quantiles
 
 
 def epsilon_from_counts(hits_p, trials_p, hits_q, trials_q, *, delta, failure_prob):

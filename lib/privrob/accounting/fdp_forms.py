@@ -98,7 +98,7 @@ def theorem_2(type1, *, num_trials, success_prob, max_value):
     """
     alpha = type1_errors(type1)
     trials, prob = checks.integer("num_trials", num_trials, low=1), checks.probability("success_prob", success_prob)
-    shift = checks.integer("max_value", max_value, low=0)
+    shift = checks.integer("max_value", max_value, low=0, high=2**28, hint="each value takes memory")
     masses, nothing = np.exp(log_binomial(trials, prob)), np.zeros(shift)
     if shift > trials or (shift and prob in (0.0, 1.0)):
         return np.zeros_like(alpha)[()]

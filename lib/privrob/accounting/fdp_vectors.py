@@ -98,9 +98,11 @@ def ternary_l2_mu(*, clip, scale_a, scale_b):
     clip = checks.positive("clip", clip, finite=True)
     a = checks.real("scale_a", scale_a, low=clip, open_low=True, open_high=True)
     b = checks.real("scale_b", scale_b, low=a, open_high=True)
-    low, middle, high = ndtri_exp(np.log(np.array([a - clip, a, a + clip]) / (2 * b)))
-    lost = 1e-15 * (1 + max(abs(low), abs(high)))  # digits of the difference where c is far below A
-    return float(2 * (max(middle - low, high - middle) + lost)) * _UP
+    with np.errstate(all="ignore"):
+        low, middle, high = ndtri_exp(np.log(np.array([a - clip, a, a + clip]) / (2 * b)))
+        lost = 1e-15 * (1 + max(abs(low), abs(high)))  # digits of the difference where c is far below A
+        mu = float(2 * (max(middle - low, high - middle) + lost)) * _UP
+    return math.inf if math.isnan(mu) else mu  # A/2B is no double above 0
 
 
 def lemma_2(gdp_mu, *, sampling_ratio):

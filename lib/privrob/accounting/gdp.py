@@ -27,7 +27,11 @@ _SLACK = 1e-11
 
 def _log_delta(epsilon, mu):
     """log δ(ε; μ) for arrays with ε in [0, inf) and μ in (0, inf)."""
-    t = epsilon / mu - mu / 2
+    with np.errstate(over="ignore"):  # far out every square is infinite, and δ is 0 or 1
+        return _log_delta_at(epsilon / mu - mu / 2, mu)
+
+
+def _log_delta_at(t, mu):
     # δ = φ(t) [R(t) − R(t + μ)] with Mills' ratio R. Below t = −1 the two terms of the textbook form don't cancel …
     low = np.minimum(t, -1.0)
     log_second = -0.5 * low**2 - LOG_SQRT_2PI + np.log(mills(low + mu))
@@ -80,10 +84,19 @@ def epsilon_of(delta, *, gdp_mu):
     open_[open_] = delta_of(0.0, gdp_mu=mu[open_]) > delta[open_]
     if open_.any():
         log_target, mu = np.log(delta[open_]) - _SLACK, mu[open_]
-        high = mu * np.sqrt(-2 * log_target) + mu**2 / 2  # there δ is at most Φ(−t) ≤ exp(−t²/2) = target
-        result[open_] = _root(
-            lambda e, m, goal: goal - _log_delta(e, m), np.zeros_like(high), high * (1 + 1e-9), mu, log_target, safe=1
+        with np.errstate(over="ignore"):
+            # there δ is at most Φ(−t) ≤ exp(−t²/2) = target
+            high = (mu * np.sqrt(-2 * log_target) + mu**2 / 2) * (1 + 1e-9)
+        within, found = high < np.inf, high.copy()  # above the largest double: infinity
+        found[within] = _root(
+            lambda e, m, goal: goal - _log_delta(e, m),
+            np.zeros(within.sum()),
+            high[within],
+            mu[within],
+            log_target[within],
+            safe=1,
         )
+        result[open_] = found
     return result.reshape(shape)[()]
 
 

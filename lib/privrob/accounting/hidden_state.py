@@ -80,7 +80,7 @@ class NoisyDescent:
         checks.nonnegative("l2_sensitivity", self.l2_sensitivity, finite=True)
         checks.positive("noise_std", self.noise_std, finite=True, hint="without noise there is no guarantee")
         checks.positive("diameter", self.diameter, hint="pass math.inf for an unbounded domain")
-        checks.integer("num_batches", self.num_batches, low=1, hint="1 is full-batch descent")
+        checks.integer("num_batches", self.num_batches, low=1, high=2**53, hint="1 is full-batch descent")
         checks.real("l2_sensitivity / noise_std", self.shift, low=0.0, high=1e100, hint="there is next to no noise")
         object.__setattr__(self, "neighbouring", Neighbouring.of(self.neighbouring))
 

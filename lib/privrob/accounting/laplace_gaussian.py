@@ -102,8 +102,12 @@ def log_delta(epsilon, *, scale_ratio, noise_multiplier):
     r"""log of δ at ε ≥ 0: :math:`\int_\varepsilon^\infty (1 - e^{\varepsilon - t})\, e^{t/2} g(t)\, dt`.
 
     Args: epsilon — a number.
-    Returns: exact but for the quadrature.
+    Returns: exact but for the quadrature; 0, that is δ = 1, where there is too little noise for its digits.
     """
+    checks.positive("scale_ratio", scale_ratio, finite=True)
+    checks.positive("noise_multiplier", noise_multiplier, finite=True)
+    if noise_multiplier < 1e-6 or scale_ratio < 1e-100:
+        return 0.0
     beta, mu = 1 / scale_ratio, 1 / noise_multiplier
     peak = mu * mu / 2 + mu * np.concatenate([-_REACH[:0:-1], _REACH])
     steps = min(mu, 1.0) / 4 * 2.0 ** np.arange(-10, 40)
@@ -175,6 +179,9 @@ class LaplaceGaussianPair(Pair):
         points = np.unique(np.concatenate([ends, edges]))
         left, right = points[:-1], points[1:]
         pieces = self._pieces(left, right, kind[np.searchsorted(ends, left, side="right") - 1])
+        if not all(abs(np.logaddexp.reduce(logs)) < 1e-7 for logs in pieces):
+            given = f"scale_ratio={self.scale_ratio} and noise_multiplier={self.noise_multiplier}"
+            raise ValueError(f"{given} leave losses that doubles do not resolve; pass pairs.laplace and pairs.gaussian")
         starts = np.concatenate([[0], np.searchsorted(points, edges), [left.size]])
         filled, results = np.diff(starts) > 0, []
         for logs in pieces:

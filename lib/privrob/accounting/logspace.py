@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from privrob import checks
+
 _LOG_2 = np.log(2.0)
 _SQRT_2 = np.sqrt(2.0)
 _SQRT_HALF_PI = np.sqrt(np.pi / 2)
@@ -67,6 +69,7 @@ def log_binomial(trials, success_prob):
     Args: trials — n;  success_prob — p.
     Returns: shape (n + 1,).
     """
+    trials = checks.integer("trials", trials, high=2**28, hint="each outcome takes memory")
     if success_prob in (0.0, 1.0):
         logs = np.full(trials + 1, -np.inf)
         logs[trials if success_prob else 0] = 0.0

@@ -151,7 +151,7 @@ class Moments:
 
     def order_for_delta(self, delta):
         """The λ whose bound on ε at δ is the smallest."""
-        goal = -math.log(delta)
+        goal = max(-math.log(delta), 1e-9)  # δ = 1 asks for a λ, too
         guess = math.log(math.sqrt(2 * goal) / self.deviation)
         return self._best(lambda order: (self.log_delta(order, 0.0) + goal) / order, guess)
 

@@ -41,6 +41,9 @@ __all__ = [
     "randomized_response",
 ]
 
+_MOST_COUNTS = 2**53  # above, not every count is a double
+_MOST_ATOMS = 2**28
+_LOUDEST = 1e30  # a loss above it counts as unbounded, see privrob.accounting.dominating
 _POINTS = 2**22
 
 
@@ -88,7 +91,7 @@ def _directions(entries):
         given = tuple(pair) if isinstance(pair, (tuple, list)) else (pair,)
         if not given or not all(isinstance(p, Pair) for p in given):
             raise TypeError(f"entries must hold a Pair or one for each direction, got {pair!r}; see pairs.DiscretePair")
-        rows.append((given, checks.integer("count", count, low=0)))
+        rows.append((given, checks.integer("count", count, low=0, high=_MOST_COUNTS)))
     sizes = {len(given) for given, _ in rows} - {1}
     if len(sizes) > 1:
         raise ValueError(f"entries must all state as many directions, got {sorted(sizes)}; order them (remove, add)")
@@ -165,6 +168,9 @@ def _delta(parts, epsilon, tolerance, points):
     counted = Counted.of(parts)
     if counted is not None:
         return _within(counted.delta(epsilon, infinite), 0.0, most)
+    if epsilon > _LOUDEST:  # δ falls: at most what it is there
+        upper = _delta(parts, _LOUDEST, tolerance, points).upper
+        return Interval(infinite * (1 - 1e-12), upper, upper)
     grid = _Ladder(parts, SMALLEST_DELTA)
     guess = grid.chernoff_delta(epsilon)
     best = Interval(infinite * (1 - 1e-12), min(most, infinite + guess), min(most, infinite + guess))
@@ -236,6 +242,10 @@ class _Ladder:
             self.sides.append([(under, count) for _, under, count in brackets])
         self.ranges = [[pair.loss_range(tail) for pair, _ in side] for side in self.sides]
         ends = [end for side in self.ranges for end in side]
+        if max(abs(x) for end in ends for x in end) >= _LOUDEST:
+            raise ValueError(
+                f"losses must stay below {_LOUDEST:g} on a grid; the noise_multiplier or scale is too small"
+            )
         self.width = max(high - low for low, high in ends)
         self.finest = 1e-12 * max(1e-3 * self.width, *(abs(x) for end in ends for x in end))
         coarse = max(self.width / lossgrid.POINTS_COARSE, self.finest)
@@ -286,8 +296,9 @@ class _Ladder:
 
 
 def gaussian(*, noise_multiplier):
-    """N(μ, 1) and N(0, 1), μ = 1/noise multiplier."""
-    mu = 1 / checks.positive("noise_multiplier", noise_multiplier, finite=True)
+    """N(μ, 1) and N(0, 1), μ = 1/noise multiplier; below 1e-14 the losses are too large for a grid."""
+    hint = "gdp.epsilon_of takes any μ"
+    mu = 1 / checks.real("noise_multiplier", noise_multiplier, low=1e-14, open_high=True, hint=hint)
     return DensityPair(
         lambda x: mu * x - mu**2 / 2,
         lambda low, high: log_normal_interval(low - mu, high - mu),
@@ -322,8 +333,10 @@ def gaussian_mixture(weights_p, means_p, weights_q, means_q):
 
 
 def laplace(*, scale_ratio):
-    """Laplace noise of scale 1 around 1/scale_ratio, and around 0. Args: scale_ratio — Laplace scale / sensitivity."""
-    shift = 1 / checks.positive("scale_ratio", scale_ratio, finite=True)
+    """Laplace noise of scale 1 around 1/scale_ratio, and around 0. Args: scale_ratio — Laplace scale / sensitivity, at
+    least 1e-18: below, the losses in between have no doubles left."""
+    hint = "its pure ε is 1 / scale_ratio"
+    shift = 1 / checks.real("scale_ratio", scale_ratio, low=1e-18, open_high=True, hint=hint)
 
     def mass(low, high):
         flip = low > 0
@@ -366,7 +379,7 @@ def binomial(*, trials, success_prob, shift=1):
     """
     trials = checks.integer("trials", trials, low=1)
     prob = checks.probability("success_prob", success_prob, allow_zero=False, allow_one=False)
-    shift = checks.integer("shift", shift, low=0)
+    shift = checks.integer("shift", shift, low=0, high=_MOST_ATOMS)
     logs, nothing = log_binomial(trials, prob), np.full(shift, -np.inf)
     return DiscretePair(np.concatenate([nothing, logs]), np.concatenate([logs, nothing]))
 
@@ -378,8 +391,8 @@ def discrete_gaussian(*, noise_std, shift=1):
 
     Paper: fdp, Remark 3.
     """
-    std = checks.positive("noise_std", noise_std, finite=True)
-    shift = checks.integer("shift", shift, low=0)
+    std = checks.real("noise_std", noise_std, low=1e-150, high=1e6, hint="a wider one is nearly pairs.gaussian")
+    shift = checks.integer("shift", shift, low=0, high=_MOST_ATOMS)
     reach = math.ceil(40 * std)
     v = np.arange(-reach, reach + shift + 1)
     logs = [-((v - centre) ** 2) / (2 * std**2) for centre in (shift, 0)]

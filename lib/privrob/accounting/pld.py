@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import erf, ndtr, ndtri
 
 from privrob import checks
 from privrob.accounting import gdp, lossgrid
@@ -26,6 +26,7 @@ from privrob.accounting.logspace import log1mexp, log_normal_interval
 from privrob.accounting.lossgrid import SMALLEST_DELTA
 from privrob.kinds import Interval, Neighbouring, NotAvailable
 
+_MOST_STEPS = 10**300  # a closed form takes the square root
 _POINTS_ONE, _POINTS_CURVE = 2**20, 2**18
 _NOISELESS = 1e-6  # noise multipliers below it are bounded by their neighbours 1e-6 and 0
 
@@ -66,7 +67,7 @@ def sampled_gaussian(*, sample_rate, noise_multiplier, num_steps, delta, neighbo
     return epsilon_curve(
         sample_rate=sample_rate,
         noise_multiplier=noise_multiplier,
-        steps=[checks.integer("num_steps", num_steps, low=0)],
+        steps=[checks.integer("num_steps", num_steps, low=0, high=_MOST_STEPS)],
         delta=delta,
         neighbouring=neighbouring,
         points=points,
@@ -86,7 +87,7 @@ def epsilon_curve(*, sample_rate, noise_multiplier, steps, delta, neighbouring, 
     neighbouring = Neighbouring.of(neighbouring)
     if neighbouring is Neighbouring.REPLACE:
         raise NotAvailable("the Poisson-sampled Gaussian has an accountant for 'add', 'remove' and 'add_remove' only")
-    steps = [checks.integer("steps", t, low=0) for t in steps]
+    steps = [checks.integer("steps", t, low=0, high=_MOST_STEPS) for t in steps]
     points = checks.integer("points", points, low=2**12)
     directions = ["remove", "add"] if neighbouring is Neighbouring.ADD_REMOVE else [neighbouring.value]
     per_direction = [_curve(q, sigma, steps, delta, direction, points) for direction in directions]
@@ -106,6 +107,7 @@ def _curve(q, sigma, steps, delta, direction, points):
     answers = [_closed_form(q, sigma, t, delta, direction) for t in steps]
     open_ = [t for t, answer in zip(steps, answers) if answer is None]
     if open_:
+        checks.integer("num_steps", max(open_), high=2**53, hint="a composition on a grid has no more")
         if delta < SMALLEST_DELTA:
             raise ValueError(
                 f"delta must be at least {SMALLEST_DELTA:g} for the privacy-loss distribution, got delta={delta!r}; "
@@ -134,9 +136,9 @@ def _closed_form(q, sigma, num_steps, delta, direction):
     if q == 1:
         return float(gdp.epsilon_of(delta, gdp_mu=math.sqrt(num_steps) / sigma))
     # Total variation of T steps: at most T times that of one, and (Pinsker) at most sqrt(KL/2), KL at most χ².
-    one = q * (2 * ndtr(0.5 / sigma) - 1)
-    chi_square = q**2 * math.expm1(1 / sigma**2) if sigma > 0.05 else math.inf
-    if delta >= min(num_steps * one, math.sqrt(num_steps * chi_square / 2)) * (1 + 1e-12):
+    one = q * (2 * ndtr(0.5 / sigma) - 1 if sigma < 1e6 else erf(0.5 / sigma / math.sqrt(2)))
+    chi_square = q**2 * math.expm1(1 / sigma**2) if 0.05 < sigma < 1e100 else math.inf
+    if delta > 0 and delta >= min(num_steps * one, math.sqrt(num_steps * chi_square / 2)) * (1 + 1e-12):
         return 0.0
     if delta == 0:  # the loss is bounded in one direction only: by what a step without noise gives away
         return math.inf if direction == "remove" else -num_steps * math.log1p(-q)

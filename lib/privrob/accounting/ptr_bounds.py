@@ -110,11 +110,14 @@ def lemma_a1(orders, *, sample_rate, noise_multiplier, form="sound"):
 
 def _lemma_conditions(orders, rate, noise):
     """Whether σ and each order satisfy Lemma A.1 at a sampling rate."""
+    if noise < LEAST_NOISE:
+        return np.zeros(orders.shape, dtype=bool)
+    noise = min(noise, 1e100)  # more noise would allow more orders yet
     bend = np.log1p(1 / (rate * (orders - 1)))
     first = orders <= noise**2 * bend / 2 - 2 * math.log(noise)
     top = noise**2 * bend**2 / 2 - math.log(5) - 2 * math.log(noise)
     second = orders <= top / (bend + np.log(rate * orders) + 1 / (2 * noise**2))
-    return (noise >= LEAST_NOISE) & first & second
+    return first & second
 
 
 def _theorem_4_4_conditions(orders, settings, q):
@@ -148,6 +151,8 @@ def theorem_4_4(orders, *, settings, sample_rate, form="sound"):
         return np.zeros_like(orders)
     noise = 1.0 if form == "as_printed" else settings.noise_multiplier
     s, chance = orders - 1, settings.test_failure
+    checks.real("noise_multiplier", settings.noise_multiplier, low=1e-150, high=1e150)
+    checks.real("robust_noise_multiplier", settings.robust_noise_multiplier, low=1e-150, high=1e150)
     rate = (1 - chance) / settings.noise_multiplier**2 + chance / settings.robust_noise_multiplier**2
     found = [math.log(2) + 2 * math.log(q) + np.log(orders) + math.log(rate)]  # log of (B − 1)/s, here of B₀
     for direction in ("remove", "add"):
@@ -262,13 +267,16 @@ def outcome_only(orders, *, settings, case="both"):
     if checks.choice("case", case, ["both", *ptr.CASES]) == "test_fails" or math.isinf(scale):
         return ptr.renyi(orders, case=case, **how)
     # Beyond the threshold the bit tells less with every record: the first of a few that are passed is the worst there.
+    checks.real("scale_ratio", scale, low=1e-300, high=1e6, hint="every margin up to the threshold is looked at")
     margins = np.arange(0.0, math.ceil(settings.threshold) + 3)
     levels = settings.threshold - margins[:, None]
     low, high = (_log_laplace_tail(level / scale) for level in (levels, levels - 1))
     other_low, other_high = (_log_laplace_tail(-level / scale) for level in (levels, levels - 1))
     worst = np.zeros(orders.size)
     for (p, p_not), (q, q_not) in (((high, other_high), (low, other_low)), ((low, other_low), (high, other_high))):
-        moments = np.logaddexp(orders * p + (1 - orders) * q, orders * p_not + (1 - orders) * q_not)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = np.logaddexp(orders * p + (1 - orders) * q, orders * p_not + (1 - orders) * q_not)
+        moments = np.where(np.isnan(moments), np.inf, moments)  # too large an order for doubles
         worst = np.maximum(worst, moments.max(axis=0) / (orders - 1))
     bounded = rdp.gaussian(orders, noise_multiplier=settings.bounded_noise_multiplier) + worst
     return bounded if case == "bounded" else np.maximum(bounded, ptr.renyi(orders, case="test_fails", **how))

@@ -50,7 +50,7 @@ class PerExample:
     Args: model — any module whose first dimension of input and output counts examples, and whose examples don't mix.
         loss — ``loss(outputs, targets)``, one value an example; cross entropy if left out.
     Raises: ValueError — BatchNorm and other layers that mix examples, parameters shared by layers, half precision:
-        named, with the replacement.
+        named, with the replacement. At the first batch: a parameter whose gradient isn't what its layers give.
 
     ``grads = PerExample(model)``, then ``batch = grads(inputs, targets)`` gives ``batch.losses``, ``batch.norms``
     (float64) and ``batch.weighted_sum(weights)``. Parameters that don't require a gradient are left out. The large
@@ -70,7 +70,7 @@ class PerExample:
             if own:
                 self._owners[module] = own
         self._space = {module: Space() for module in self._owners}
-        self._taken = 0
+        self._taken, self._compared = 0, False
         self._names = {module: name or type(module).__name__ for name, module in model.named_modules()}
 
     def __call__(self, inputs, targets, *, scales=None):
@@ -136,12 +136,34 @@ class PerExample:
                     "build that layer with inplace=False"
                 )
         with torch.enable_grad():
-            grads = torch.autograd.grad(losses.sum(), [left for *_, left, _ in calls], allow_unused=True)
+            total, lefts = losses.sum(), [left for *_, left, _ in calls]
+            grads = torch.autograd.grad(total, lefts, allow_unused=True, retain_graph=not self._compared)
         uses = {}
         for (module, entered, _, _, _), grad in zip(calls, grads):
             if grad is not None:  # None: the output plays no part in the loss
                 uses.setdefault(module, []).append((entered, grad.detach(), module))
+        if not self._compared:
+            self._compare(total, losses.detach(), uses)
         return losses.detach(), uses
+
+    def _compare(self, total, losses, uses):
+        """Refuse parameters that reach the loss by another way than their layers, at the first batch: the sum of all
+        examples' gradients against automatic differentiation's."""
+        whole = torch.autograd.grad(total, self.parameters, allow_unused=True, materialize_grads=True)
+        batch = self._batch(losses, uses, None)
+        room = _close(self.parameters[0]) * float(batch.norms.sum())
+        if not math.isfinite(room):
+            return  # a later batch may tell
+        self._compared = room > 0
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        ones = torch.ones_like(losses)
+        for parameter, ours, theirs in zip(self.parameters, batch.weighted_sum(ones), whole, strict=True):
+            if not float(torch.linalg.vector_norm((ours - theirs).double())) <= room:
+                raise ValueError(
+                    f"parameter {names[id(parameter)]!r} has a gradient that its layer's input and output don't "
+                    "explain: it is used outside its layer (weight_norm, spectral_norm, functional calls), or a hook "
+                    "changes what enters or leaves; take that away, or freeze it"
+                )
 
 
 class Batch:
@@ -198,6 +220,13 @@ class Batch:
             raise RuntimeError(
                 "this batch's gradients were overwritten by a later batch: sum each batch before the next"
             )
+
+
+def _close(like):
+    """How far two sums of the same gradients may differ, over the sum of the gradients' norms."""
+    if like.dtype == torch.float64:
+        return 1e-6
+    return 1e-3 if like.device.type == "cpu" else 1e-2  # a GPU may multiply in TF32
 
 
 def check_model(model):

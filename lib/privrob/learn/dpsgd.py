@@ -33,7 +33,7 @@ from privrob.learn.corruption import Corruption
 from privrob.learn.seen import Seen
 
 _EVALUATED_AT_ONCE = 2500
-_CHECKPOINT = 3
+_CHECKPOINT = 4
 
 
 @dataclass(frozen=True)
@@ -400,9 +400,9 @@ class Training:
         digest = hashlib.sha256()
         public = () if self.public_images is None else (self.public_images, self.public_labels)
         for tensor in (self.images, self.labels, self.test_images, self.test_labels, *public):
-            digest.update(
-                f"{tuple(tensor.shape)} {tensor.dtype}".encode() + tensor.cpu().contiguous().numpy().tobytes()
-            )
+            digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+            stored = tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor  # as it lies in memory: no copy
+            digest.update(stored.cpu().contiguous().numpy())
         kept = {k: v for k, v in asdict(self.settings).items() if k != "physical_batch_size"}
         kept["device"] = self.device.type  # the noise's state is that of its generator
         kept = json.loads(json.dumps({**kept, "num_classes": self.num_classes}, default=_plain))

@@ -33,7 +33,7 @@ from privrob.learn.federated_users import (
     clipped,
     compressed,
     compressor,
-    drawn_records,
+    drawn_in_turn,
     flipped,
     gradients,
     unflatten,
@@ -147,9 +147,9 @@ class Simulation:
     def gradients(self, users, weights, number):
         """Minibatch gradients of some users in a round, not clipped: (users, d)."""
         settings, own = self.settings, [self.records[user] for user in users]
-        rngs, rates = self.streams.each(users, number, "batch"), [settings.batch_size / len(r) for r in own]
-        samples = [r[drawn_records(len(r), min(1.0, rate), rng=rng)] for r, rate, rng in zip(own, rates, rngs)]
-        sizes, places = [len(s) for s in samples], torch.from_numpy(np.concatenate(samples))
+        rates = [min(1.0, settings.batch_size / len(records)) for records in own]
+        places, sizes = drawn_in_turn(own, rates, self.streams.each(users, number, "batch"))
+        places = torch.from_numpy(places)
         labels = self.labels[places]
         if settings.attack == "label_flipping":
             bad = torch.from_numpy(np.repeat(np.asarray(users) >= settings.num_users, sizes))

@@ -65,9 +65,10 @@ class UserStreams:
         """
         bits = np.random.Philox(key=self._key)
         generator, state = np.random.Generator(bits), bits.state
-        for user in users:
-            state["state"]["counter"][:] = (0, _PURPOSES[purpose], number, user)
-            state["buffer_pos"], state["has_uint32"] = 4, 0
+        state |= {"buffer": [0] * 4, "buffer_pos": 4, "has_uint32": 0}
+        place = state["state"] = {"key": self._key.tolist()}  # lists: NumPy reads them several times sooner than arrays
+        for user in np.asarray(users).tolist():
+            place["counter"] = (0, _PURPOSES[purpose], number, user)
             bits.state = state
             yield generator
 
@@ -126,6 +127,19 @@ def drawn_records(num_records, rate, *, rng):
     Args: rate — with which each is drawn.
     """
     return np.flatnonzero(rng.random(num_records) < rate)
+
+
+def drawn_in_turn(records, rates, rngs):
+    """:func:`drawn_records` of several users at once: the records drawn, user after user, and how many each has drawn.
+
+    Args: records — of each user, integers;  rates, rngs — one for each.
+    """
+    ends = np.cumsum([len(own) for own in records])
+    draws = np.empty(ends[-1])
+    for part, rng in zip(np.split(draws, ends[:-1]), rngs):
+        rng.random(out=part)
+    taken = draws < np.repeat(rates, np.diff(ends, prepend=0))
+    return np.concatenate(records)[taken], [np.count_nonzero(part) for part in np.split(taken, ends[:-1])]
 
 
 def unflatten(model, weights):

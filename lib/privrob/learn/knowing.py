@@ -22,6 +22,7 @@ Paper: ptr, Section 5 ("arbitrarily skewed"); none of these is tried there.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -78,6 +79,7 @@ class Attackers:
             )
         self.mean = self.shadows = None  # of the released means; lengths of public records' gradients
         self._now = self._public = None
+        self._against = None, None  # the mean that the last direction is of, and it
 
     # -------------------------------------------------------------------------------------------------- what they send
 
@@ -95,8 +97,10 @@ class Attackers:
         """Against progress, of length 1: one tensor a parameter, all zero before anything was released."""
         if self.mean is None:
             return [torch.zeros_like(p) for p in self.training.parameters]
-        length = float(torch.cat([m.flatten() for m in self.mean]).double().norm())
-        return [m / -(length or 1.0) for m in self.mean]
+        if self._against[0] is not self.mean:
+            length = float(torch.cat([m.flatten() for m in self.mean]).double().norm())
+            self._against = self.mean, [m / -(length or 1.0) for m in self.mean]
+        return self._against[1]
 
     def length(self):
         """What all of them send at this step."""
@@ -145,7 +149,7 @@ class Attackers:
             new = [g - own * d for g, d in zip(new, self.direction(), strict=True)]
         keep = 0.0 if self.mean is None else self.known.memory
         old = self.mean or new
-        self.mean = [keep * m + (1 - keep) * g for m, g in zip(old, new, strict=True)]
+        self.mean = [(keep * m).add_((1 - keep) * g) for m, g in zip(old, new, strict=True)]
 
     # As of a generator, whose place they take:
 
@@ -187,7 +191,7 @@ class _Sent:
 
     def __init__(self, batch, bad, lengths, direction):
         self.losses, self._batch, self._direction = batch.losses, batch, direction
-        self._sent = bad & torch.isfinite(batch.norms)
+        self._sent = bad & (batch.norms < math.inf)
         self._lengths = torch.where(self._sent, lengths, torch.zeros_like(lengths))
         if not any(bool(d.any()) for d in direction):
             self._lengths = torch.zeros_like(lengths)

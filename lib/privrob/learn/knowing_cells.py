@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from privrob.learn import cells, dpsgd
+from privrob.learn.releases.trimming import shortest_first
 
 
 def kept_by_length(norms, indices, *, num_trimmed):
@@ -15,9 +17,7 @@ def kept_by_length(norms, indices, *, num_trimmed):
         places.
     """
     kept = torch.ones(len(norms), dtype=torch.bool)
-    places = torch.as_tensor(indices).cpu().argsort(stable=True)
-    order = places[norms[places].argsort(stable=True)]
-    kept[order[max(len(norms) - num_trimmed, 0) :]] = False
+    kept[shortest_first(norms, indices)[max(len(norms) - num_trimmed, 0) :]] = False
     return kept
 
 
@@ -35,25 +35,28 @@ class Watched(dpsgd.Training):
         told = step.seen or {}
         if "num_trimmed" not in told or step.norms is None or len(step.norms) != len(indices):
             return step
-        who = torch.zeros(len(self.labels), dtype=torch.bool) if self.corrupted is None else self.corrupted.cpu()
-        bad, norms, passed = who[torch.as_tensor(indices)], step.norms.cpu(), bool(told.get("passed", 1.0))
+        nobody = np.zeros(len(indices), dtype=bool)
+        bad = nobody if self.corrupted is None else self.corrupted.cpu().numpy()[indices]
+        passed = bool(told.get("passed", 1.0))
         shares = {}
-        for name, lengths in (("", norms), ("_clipped", norms.clamp(max=self.release.clip_norm))):
-            trimmed = kept_by_length(lengths, indices, num_trimmed=told["num_trimmed"])
-            kept = trimmed if passed else torch.ones_like(trimmed)
+        for name, lengths in (("", step.norms), ("_clipped", step.norms.clamp(max=self.release.clip_norm))):
+            trimmed = kept_by_length(lengths, indices, num_trimmed=told["num_trimmed"]).numpy()
+            kept = trimmed if passed else np.ones_like(trimmed)
             for group, mask in (("attackers", bad), ("honest", ~bad)):
-                if mask.any():
-                    shares[f"{group}_kept{name}"] = float(kept[mask].double().mean())
+                if count := np.count_nonzero(mask):
+                    shares[f"{group}_kept{name}"] = np.count_nonzero(kept & mask) / count
                     if passed and not name:
                         shares[f"{group}_kept_passed"] = shares[f"{group}_kept"]
         return step._replace(seen=told | shares)
 
     def row(self):
         """That of any training, and ``diverged``."""
+        file, self.file = self.file, None  # saved once, with it
         row = super().row()
         row["diverged"] = not all(bool(p.isfinite().all()) for p in self.parameters)
-        if self.file:
-            self._save()  # again, with it
+        self.file = file
+        if file:
+            self._save()
         return row
 
 

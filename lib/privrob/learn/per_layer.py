@@ -28,8 +28,9 @@ def _squares(tensor):
 def _squared(norms, flat):
     """Squares of these float32 norms of the rows of ``flat``, those out of range taken again from the rows."""
     total = norms.double().square_()
-    bad = ~((total > _TINY) & (total < _HUGE))
-    if bad.any():
+    good = (total > _TINY) & (total < _HUGE)
+    if not good.all():
+        bad = ~good
         rest = flat[bad].double()
         total[bad] = (rest * rest).sum(1)
     return total
@@ -235,7 +236,8 @@ class _Other(_Layer):
     def squares(self):
         with torch.enable_grad():
             found = [self._pulled(*use) for use in self.uses]
-        self.each = {name: sum(f[name] for f in found) for name in self.own}
+        each = {name: sum(f[name] for f in found) for name in self.own}
+        self.each = {name: e.reshape(len(e), -1) for name, e in each.items()}  # a single number has no shape of its own
         del self.uses
         return sum(_squares(each) for each in self.each.values())
 
@@ -253,8 +255,8 @@ class _Other(_Layer):
 
     def gradients(self):
         for name, each in self.each.items():
-            yield self.own[name], each.flatten(1)
+            yield self.own[name], each
 
     def add(self, sums, weights):
         for name, each in self.each.items():
-            sums[self.own[name]] += (weights @ each.flatten(1)).view(each.shape[1:])
+            sums[self.own[name]] += (weights @ each).view_as(sums[self.own[name]])

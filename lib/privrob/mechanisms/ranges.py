@@ -17,7 +17,7 @@ from privrob import checks
 from privrob.mechanisms.histogram import StableHistogram, counts, merged
 
 CENTRES = ("middle", "left_edge", "refined")
-_BLOCK = 2**12  # rows at a time: they fit a cache
+_BLOCK = 2**10  # rows at a time: they fit a cache
 _MOST_CELLS = 2**16  # bins of all columns that are counted at once
 _KEPT = ContextVar("counts that are kept", default=None)
 
@@ -158,32 +158,43 @@ def column_counts(data, *, width, origin=0.0, block=_BLOCK):
 
 
 def _column_counts(data, width, origin, block):
-    parts = [[] for _ in range(data.shape[1])]
+    width = checks.positive("width", width, finite=True)
+    parts, tables = [[] for _ in range(data.shape[1])], {}
     for start in range(0, len(data), block):
         rows = np.asarray(data[start : start + block])
         if rows.dtype == np.float16:  # a record's bin must not hang on the least one: bins − least is rounded there
             rows = rows.astype(np.float32)
-        finite = np.isfinite(rows).all(axis=1)
-        for found, part in zip(parts, _block_counts(rows if finite.all() else rows[finite], width, origin)):
-            found.append(part)
+        finite = np.isfinite(rows)
+        rows = rows if finite.all() else rows[finite.all(axis=1)]
+        if not len(rows):
+            continue
+        if table := _table(rows, width, origin):
+            low, found = table
+            key = low, found.shape[1]
+            tables[key] = tables.get(key, 0) + found
+        else:
+            for part, column in zip(parts, np.ascontiguousarray(rows.T)):
+                part.append(counts(column, width=width, origin=origin))
+    for (low, _), found in tables.items():
+        for part, row in zip(parts, found):
+            occupied = np.flatnonzero(row)
+            part.append((occupied + low, row[occupied]))
     return [merged(part) for part in parts]
 
 
-def _block_counts(rows, width, origin):
-    """(bins, counts) of each column of finite rows: one count over all columns where their bins are few."""
-    width = checks.positive("width", width, finite=True)
-    if not len(rows):
-        return [counts(column, width=width, origin=origin) for column in rows.T]
+def _table(rows, width, origin):
+    """(least bin, counts of the bins from there on, (d, k)) of finite rows; None where their bins are many."""
     with np.errstate(over="ignore"):
-        bins = np.floor((rows - origin) / width)
-    low, span, d = float(bins.min()), float(bins.max() - bins.min()) + 1, rows.shape[1]
-    if not (abs(low) < 2.0**52 and span * d <= _MOST_CELLS):
-        return [counts(column, width=width, origin=origin) for column in np.ascontiguousarray(rows.T)]
-    span = int(span)
-    place = (bins - low).astype(np.intp) + span * np.arange(d)
-    found = np.bincount(place.ravel(), minlength=span * d).reshape(d, span)
-    shown = [np.flatnonzero(row) for row in found]
-    return [(occupied + int(low), row[occupied]) for occupied, row in zip(shown, found)]
+        bins = (rows - origin) / width
+    np.floor(bins, out=bins)
+    low, high, d = float(bins.min()), float(bins.max()), rows.shape[1]
+    if not (abs(low) < 2.0**52 and (high - low + 1) * d <= _MOST_CELLS):
+        return None
+    span = int(high - low) + 1
+    bins -= low
+    bins += (span * np.arange(d)).astype(bins.dtype)  # exact: below _MOST_CELLS
+    found = np.bincount(bins.astype(np.intp).ravel(), minlength=span * d)
+    return int(low), found.reshape(d, span)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,24 @@ def corrupted_records(
     n, d = checks.integer("num_records", num_records, low=0), checks.integer("dimension", dimension, low=1)
     rate = checks.real("corruption_rate", corruption_rate, low=0.0, high=0.5)
     kind = checks.choice("adversary", adversary, ADVERSARIES)
-    rows = _clean(n, d, checks.choice("law", law, LAWS), rng, np.float32 if dtype == np.float32 else np.float64)
+    rows = clean_records(n, d, law=law, rng=rng, dtype=dtype)
+    return replaced(rows, corruption_rate=rate, adversary=kind, rng=rng, shift=shift, mean=mean)
+
+
+def clean_records(num_records, dimension, *, law, rng, dtype):
+    """Records (n, d) about 0, of a ``law`` of :data:`LAWS`, before any is replaced; float32 or float64 (``dtype``)."""
+    size, kind = (num_records, dimension), np.float32 if dtype == np.float32 else np.float64
+    if checks.choice("law", law, LAWS) == "signs":
+        return (2 * rng.integers(0, 2, size, dtype=np.int8) - 1).astype(kind)
+    if law == "uniform":
+        return ((2 * rng.random(size, dtype=kind) - 1) * math.sqrt(3)).astype(kind)
+    return rng.standard_normal(size, dtype=kind)
+
+
+def replaced(rows, *, corruption_rate, adversary, rng, shift=1.5, mean=0.0):
+    """What an adversary makes of clean ``rows`` (n, d), which are changed in place: as :func:`corrupted_records`."""
+    (n, d), rate = rows.shape, checks.real("corruption_rate", corruption_rate, low=0.0, high=0.5)
+    kind = checks.choice("adversary", adversary, ADVERSARIES)
     m = 0 if kind == "none" else int(rate * n + 1e-9)
     bad = np.zeros(n, dtype=bool)
     v = direction(kind, d, rng).astype(rows.dtype)
@@ -67,15 +84,8 @@ def corrupted_records(
         bad[:m] = True
     if m:
         rows[bad] = _placed(kind, rows[bad], v, rate, shift)
-    return rows + np.asarray(mean, dtype=rows.dtype), bad
-
-
-def _clean(n, d, law, rng, dtype):
-    if law == "signs":
-        return (2 * rng.integers(0, 2, (n, d), dtype=np.int8) - 1).astype(dtype)
-    if law == "uniform":
-        return ((2 * rng.random((n, d), dtype=dtype) - 1) * math.sqrt(3)).astype(dtype)
-    return rng.standard_normal((n, d), dtype=dtype)
+    rows += np.asarray(mean, dtype=rows.dtype)
+    return rows, bad
 
 
 def _placed(kind, rows, v, rate, shift):

@@ -5,6 +5,7 @@ Source: ours.
 
 from __future__ import annotations
 
+import copy
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from privrob import checks
 from privrob.mechanisms.ranges import counted_once
 from privrob.robust import classic_means
-from privrob.robust.corruption import corrupted_records
+from privrob.robust.corruption import clean_records, replaced
 from privrob.robust.filtering import Outcome, filter_mean
 from privrob.robust.prime import prime
 from privrob.robust.private_means import dp_mean, shrinking_mean
@@ -77,11 +78,11 @@ def mean_cell(settings, *, streams):
     for name in settings:
         checks.choice("settings", name, _OWN)
     n, d, rate = settings["num_records"], settings["dimension"], settings["corruption_rate"]
-    made = {"law": settings.get("law", "normal"), "shift": settings.get("shift", 1.5), "dtype": np.float32}
-    rows = []
+    rng, rows = streams.numpy("records"), []
+    clean = clean_records(n, d, law=settings.get("law", "normal"), rng=rng, dtype=np.float32)
     for adversary in settings["adversaries"]:
-        rng = streams.numpy("records")
-        data, bad = corrupted_records(n, d, corruption_rate=rate, adversary=adversary, rng=rng, **made)
+        how = {"corruption_rate": rate, "shift": settings.get("shift", 1.5), "rng": copy.deepcopy(rng)}
+        data, bad = replaced(clean.copy(), adversary=adversary, **how)
         with counted_once(data) as kept:
             for place, run in enumerate(settings["runs"]):
                 row = {"adversary": adversary, "method": run["method"], "epsilon": run["epsilon"]}

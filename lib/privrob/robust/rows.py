@@ -19,6 +19,7 @@ import numpy as np
 from privrob import checks
 
 _BLOCK = 2**15
+_CACHED = 2**16  # numbers at a time that stay in a cache
 _KEEP_BELOW = 2**31  # bytes: larger data is clipped anew at each pass, not copied
 
 
@@ -90,6 +91,10 @@ class Everywhere:
         return np.asarray(point, dtype=np.float64)
 
 
+def _parts(num_rows, block):
+    return [slice(a, min(a + block, num_rows)) for a in range(0, num_rows, block)]
+
+
 def is_torch(data):
     """Whether data is a torch tensor, torch itself not imported."""
     return type(data).__module__.partition(".")[0] == "torch"
@@ -107,12 +112,13 @@ class Rows:
         self.data, self.region, self.block = data, region, checks.integer("block", block, low=1)
         self.torch = is_torch(data)
         self.n, self.d = data.shape
+        self._few = self.block if self.torch else min(self.block, max(2**10, _CACHED // max(1, self.d)))
         size = self.n * self.d * 8
         keep = size <= _KEEP_BELOW if keep is None else keep
         self._kept, self._centre = None, self._like(region.centre)
         if keep:
             self._kept = self._empty()
-            for part in self._parts():
+            for part in _parts(self.n, self._few):
                 self._kept[part] = self._clipped(part)
 
     def _like(self, array):
@@ -129,15 +135,12 @@ class Rows:
             return self.data.new_empty(self.data.shape)
         return np.empty((self.n, self.d), dtype=self._centre.dtype)
 
-    def _parts(self):
-        return [slice(a, min(a + self.block, self.n)) for a in range(0, self.n, self.block)]
-
     def _clipped(self, part):
         block = self.data[part] if self.torch else np.asarray(self.data[part], dtype=self._centre.dtype)
         block = block - self._centre
         with np.errstate(invalid="ignore", over="ignore"):
-            total = block.sum(-1)
-            if not bool((total - total == 0).all()):  # a NaN, an infinity, or an overflow: look closer
+            total = block.sum()
+            if not bool(total - total == 0):  # a NaN, an infinity, or an overflow: look closer
                 finite = (block - block == 0).all(-1)
                 block[~finite] = 0.0
         return self.region.clip(block)
@@ -158,7 +161,7 @@ class Rows:
     def moments(self, chosen=None):
         """(m, Σx, Σxxᵀ) about the centre, of all rows or of those with ``chosen`` (n,) true: float64."""
         count, total, gram = 0, np.zeros(self.d), np.zeros((self.d, self.d))
-        for part in self._parts():
+        for part in _parts(self.n, self._few):
             if chosen is not None and not chosen[part].any():
                 continue
             rows = self._rows(part)
@@ -185,10 +188,13 @@ class Rows:
         """
         factor, shift = self._like(factor), self._like(np.asarray(point) @ np.asarray(factor))
         result = np.empty(self.n, dtype=np.float32 if "32" in str(self.data.dtype) else np.float64)
-        for part in self._parts():
-            seen = self._rows(part) @ factor - shift
-            seen *= seen
-            result[part] = self._numpy(seen.sum(-1))
+        for part in _parts(self.n, self.block):
+            seen, found = self._rows(part) @ factor, result[part]
+            for some in _parts(len(seen), self._few):
+                piece = seen[some]
+                piece -= shift
+                piece *= piece
+                found[some] = self._numpy(piece.sum(-1))
         return result
 
 

@@ -35,7 +35,7 @@ presets:
   paper    the notebooks' defaults: the documents' settings where they print them; hours, some ask for a GPU"""
 
 _FOLDER = {"type": place, "metavar": "DIR"}
-SMOKE_JOBS = 4  # notebooks at once in preset smoke, where there are as many cores
+JOBS = {"smoke": 4, "laptop": 2}  # notebooks at once, where there are as many cores
 
 
 class Refused(Exception):
@@ -147,9 +147,8 @@ def run(argv, verbs=()):
     _selection(parser)
     parser.add_argument("--list", action="store_true", help="list notebooks, parameters and times; run nothing")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and why; run nothing")
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="notebooks at once (default 1, cells use the other cores; smoke: up to 4)"
-    )
+    jobs = "notebooks at once, which share the cores (default: 4 in smoke, 2 in laptop, else 1)"
+    parser.add_argument("--jobs", type=int, metavar="N", help=jobs)
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda or cuda:N")
     parser.add_argument(
         "--engine", default="local", help="local (default), dask, or dask://host:port of a running scheduler"
@@ -190,9 +189,9 @@ def _run(study, parts, a, out):
 
     plans = [plan for _, plans, _ in parts for plan in plans]
 
-    if a.jobs is None:  # starting up is most of a small notebook's time, and takes one core
-        small = (study.preset, a.engine) == ("smoke", "local")
-        a.jobs = max(1, min(engine.cores(), SMOKE_JOBS, *(len(some) for _, some, _ in parts))) if small else 1
+    if a.jobs is None:  # what a notebook does beside its cells takes one core
+        most = JOBS.get(study.preset, 1) if a.engine == "local" else 1
+        a.jobs = max(1, min(engine.cores(), most, *(len(some) for _, some, _ in parts)))
     if a.jobs < 1:
         raise Refused(f"--jobs must be at least 1, got {a.jobs}")
     if a.time_limit is not None and not a.time_limit > 0:

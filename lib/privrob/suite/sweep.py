@@ -27,14 +27,13 @@ import shutil
 import sys
 import time
 import traceback
-from concurrent.futures import as_completed
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from privrob.kinds import Streams
 from privrob.suite import engine as engines
-from privrob.suite import tables
+from privrob.suite import tables, turns
 from privrob.suite.files import digest, dump_json, load_json, read_text, write_text
 from privrob.suite.sources import PACKAGE, code_hash
 
@@ -243,10 +242,14 @@ def run(cells, store, *, engine="local", num_workers=None, redraw=False, fresh=F
             progress(outcome.reused + computed, len(cells), outcome.reused, left)
 
     tick(0)
-    with closing(_compute(groups(missing), store, engine, num_workers or engines.workers())) as results:
+    with closing(_compute(groups(missing), store, engine, num_workers or engines.workers(), fresh)) as results:
         for cell, result in results:
             if "error" in result:
                 errors.append((cell, result["error"]))
+            elif "record" in result:  # another notebook of this run has computed it meanwhile
+                records[cell.identity] = {**result["record"], "stale": False}
+                outcome.computed, outcome.reused = outcome.computed - 1, outcome.reused + 1
+                outcome.stored_seconds += result["record"].get("seconds", 0.0)
             else:
                 stamp = {"seconds": result["seconds"], **(provenance or {})}
                 records[cell.identity] = {**store.put(cell, result["rows"], **stamp), "stale": False}
@@ -287,20 +290,33 @@ def groups(cells):
     return found
 
 
-def _compute(work, store, engine, num_workers):
-    """Yield (cell, result) as they are done. One local worker means this process: the same rows, no second start-up."""
+def _compute(work, store, engine, num_workers, again):
+    """Yield (cell, result) as they are done. One local worker means this process: the same rows, no second start-up.
+
+    Args: again — whether cells are computed that were stored meanwhile, too.
+    """
     if not work:
         return
     below = Store(store.folder.resolve())  # resolved once: it asks the system about every folder on the way
-    places = [[str(below.scratch(cell)) for cell in group] for group in work]
-    if engine == "local" and min(num_workers, len(work)) == 1:
-        for group, scratch in zip(work, places, strict=True):
-            yield from zip(group, compute_group(group, scratch, check_code=False), strict=True)
-        return
-    with engines.open_executor(engine, min(num_workers, len(work))) as executor:
-        waiting = {executor.submit(compute_group, g, scratch): g for g, scratch in zip(work, places, strict=True)}
-        for future in as_completed(waiting):
-            group = waiting.pop(future)
+    with ExitStack() as stack:
+        if engine == "local" and min(num_workers, len(work)) == 1:
+            executor, room, check_code = turns.Here(), 1, False
+        else:
+            executor = stack.enter_context(engines.open_executor(engine, min(num_workers, len(work))))
+            room, check_code = turns.AHEAD * num_workers if engine == "local" else len(work), True
+
+        def task(group):
+            places = [below.scratch(cell) for cell in group]
+            claims = [place.with_name(f"{place.name}.claim") for place in places] if engine == "local" else []
+            return (functools.partial(compute_group, check_code=check_code), group, list(map(str, places))), claims
+
+        def taken(group):
+            return [] if again else [cell for cell in group if below.get(cell)]
+
+        for group, future in turns.in_turn(work, executor, room=room, task=task, taken=taken):
+            if future is None:
+                yield from ((cell, {"record": below.get(cell)}) for cell in group)
+                continue
             try:
                 results = future.result()
             except Exception as error:

@@ -14,7 +14,7 @@ import torch
 from privrob import checks
 
 NOISES = ("gaussian", "laplace")
-_DRAWS_AT_ONCE = 2000  # images times draws: the largest batch of a certificate
+_AT_ONCE = 500  # images of a certificate's pass
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,11 @@ class Noisy(Quiet):
         """Class scores in [0, 1] (softmax), each draw with its own noise: float64, shape (num_draws, n, K)."""
         num_draws = checks.integer("num_draws", num_draws, low=1)
         found = np.empty((num_draws, len(images), self.network.num_classes))
-        at_once = max(1, _DRAWS_AT_ONCE // num_draws)
-        for start in range(0, len(images), at_once):
-            h = self.network.affine(images[start : start + at_once])
+        for start in range(0, len(images), _AT_ONCE):
+            h = self.network.affine(images[start : start + _AT_ONCE])
             for draw in range(num_draws):
                 scores = torch.softmax(self._head(h, generator), 1)
-                found[draw, start : start + at_once] = scores.double().cpu().numpy()
+                found[draw, start : start + _AT_ONCE] = scores.double().cpu().numpy()
         return found
 
     def _head(self, h, generator):

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from privrob import checks
-from privrob.learn.batches import channels_last
+from privrob.learn.batches import gathered
 from privrob.learn.clip import PerExample, clip_weights
 from privrob.learn.corruption import FaultyGradients
 from privrob.mechanisms.sampled import gaussian_step
@@ -100,7 +100,7 @@ class Clipping:
         """The records, at most ``physical_batch_size`` at once; none of an empty batch."""
         for chosen in torch.as_tensor(indices, device=self.device).split(self.settings.physical_batch_size):
             if len(chosen):
-                drawn = channels_last(self.training.images[chosen]), self.training.labels[chosen]
+                drawn = gathered(self.training.images, chosen), self.training.labels[chosen]
                 yield drawn if self.training.faults is None else (*drawn, self.training.corrupted[chosen])
 
     def _sum(self, indices, *, take=None, bound=None):
@@ -128,7 +128,7 @@ class Clipping:
         return self._step(total, (losses, []))
 
     def _finite(self, values):
-        if not torch.isfinite(values).all():
+        if not (values.abs() < math.inf).all():
             raise FloatingPointError(
                 f"the gradient of a record is not finite at step {self.training.step + 1}; lower learning_rate "
                 f"(now {self.settings.learning_rate!r})"
@@ -143,8 +143,10 @@ class Clipping:
             return
         sizes = [part.numel() for part in total]
         noise = torch.randn(sum(sizes), generator=self.training.noise, device=self.device, dtype=total[0].dtype)
+        if not isinstance(std, list):
+            noise *= std
         for part, drawn, s in zip(total, noise.split(sizes), stds, strict=True):
-            part += drawn.view_as(part) * s
+            part += drawn.view_as(part) * s if isinstance(std, list) else drawn.view_as(part)
 
     def state(self):
         """What :meth:`restore` needs, as tensors on the CPU and plain values."""

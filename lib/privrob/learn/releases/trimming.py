@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from privrob import checks
@@ -21,6 +22,14 @@ from privrob.mechanisms.ptr import adjust_num_trimmed
 from privrob.mechanisms.sampled import PoissonSampled
 
 RULES = ("remark_5_3", "as_printed")
+
+
+def shortest_first(norms, indices):
+    """Positions in the order that trimming takes, as an array: by length, ties by the records' places.
+
+    Args: norms — lengths, a tensor (m,);  indices — the records' places.
+    """
+    return np.lexsort((np.asarray(indices), norms.cpu().numpy()))
 
 
 @dataclass
@@ -56,9 +65,10 @@ class Trimmed(Clipping):
 
     def _told(self, total, norms, losses, kept, **more):
         """The step, and what was seen on the way."""
-        finite = torch.isfinite(norms)
-        step = self._step(total, ([losses], [norms[finite]]) if len(losses) else ([], []))
-        counts = {"num_trimmed": self.num_trimmed, "num_kept": int(kept.sum()), "num_not_finite": int((~finite).sum())}
+        finite = norms < math.inf
+        bad = len(norms) - int(finite.sum())
+        step = self._step(total, ([losses], [norms[finite] if bad else norms]) if len(losses) else ([], []))
+        counts = {"num_trimmed": self.num_trimmed, "num_kept": int(kept.sum()), "num_not_finite": bad}
         return step._replace(seen=more | counts)
 
     def _taken(self, indices):
@@ -72,18 +82,19 @@ class Trimmed(Clipping):
             norms.append(last.norms)
             losses.append(last.losses.cpu())
         norms = torch.cat(norms)
-        finite = torch.isfinite(norms)
+        finite = norms < math.inf  # NaN isn't
+        all_finite = bool(finite.all())
 
         def weighted(weights):
-            total, batch = [torch.zeros_like(p) for p in self.per_example.parameters], last
-            whole = len(batches) == 1 and (self.per_example.formed or bool(finite.all()))
+            if len(batches) == 1 and (self.per_example.formed or all_finite):
+                return last.weighted_sum(weights)
+            total = [torch.zeros_like(p) for p in self.per_example.parameters]
             sizes = [len(drawn[1]) for drawn in batches]
             for drawn, own, good, state in zip(batches, weights.split(sizes), finite.split(sizes), before):
-                if not whole and not good.any():
+                if not good.any():
                     continue
-                if whole or (source and good.all()):
-                    again = batch if whole else self._again(drawn, source, state)
-                    parts = again.weighted_sum(own)
+                if source and good.all():
+                    parts = self._again(drawn, source, state).weighted_sum(own)
                 elif source:  # 0 · NaN is NaN: those that aren't finite must not be in the sum
                     rows = self._again(drawn, source, state).gradients()[good]
                     parts = (own[good].to(rows.dtype) @ rows).split([sum_.numel() for sum_ in total])
@@ -93,7 +104,7 @@ class Trimmed(Clipping):
                     sum_ += part.view(sum_.shape)
             return total
 
-        return torch.where(finite, norms, math.inf), torch.cat(losses[1:] or losses), weighted
+        return norms if all_finite else torch.where(finite, norms, math.inf), torch.cat(losses[1:] or losses), weighted
 
     def _noise_of_gradients(self):
         """The generator that adds noise to corrupted gradients as they are taken; None: they are always the same."""
@@ -110,18 +121,14 @@ class Trimmed(Clipping):
 
     def _kept(self, norms, indices):
         """1 for those that stay, 0 for the F longest."""
-        kept = torch.ones_like(norms)
-        if self.num_trimmed >= len(norms):
-            return torch.zeros_like(norms)
+        kept = np.ones(len(norms))
         if self.num_trimmed:
-            places = torch.as_tensor(indices, device=norms.device).argsort(stable=True)
-            order = places[norms[places].argsort(stable=True)]
-            kept[order[len(norms) - self.num_trimmed :]] = 0.0
-        return kept
+            kept[shortest_first(norms, indices)[max(len(norms) - self.num_trimmed, 0) :]] = 0.0
+        return torch.from_numpy(kept).to(norms)
 
     def _clipped(self, norms):
         """Clip factors; 0 for what isn't finite."""
-        return torch.where(torch.isfinite(norms), clip_weights(norms, self.clip_norm), 0.0)
+        return torch.where(norms < math.inf, clip_weights(norms, self.clip_norm), 0.0)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from privrob import checks
 from privrob.learn.stobatch.steps import evaluating
 
 _AT_ONCE = 2000
+_DRAWN_AT_ONCE = 500  # images times draws of a certificate
 
 
 @runtime_checkable
@@ -119,7 +120,7 @@ class StoBatch:
         if self.noise.kind == "none":
             scores[:] = self.fixed(images).double().softmax(1).square().cpu().numpy()[:, None]
             return scores
-        stored, at_once = self._stored(), max(1, self.at_once // max(len(images), 1))
+        stored, at_once = self._stored(), max(1, min(self.at_once, _DRAWN_AT_ONCE) // max(len(images), 1))
         if self.statistics == "batch":
             at_once = 1  # a batch is the images, each once
         with evaluating(self.network, self.statistics):

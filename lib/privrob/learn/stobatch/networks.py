@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from privrob import checks
+from privrob.learn.stobatch import subpixel
 
 STATISTICS = ("batch", "running", "initial")
 
@@ -101,7 +102,10 @@ class Network(nn.Module):
     def affine(self, images, *, input_noise=None):
         """h = θ₁ᵀ x̄ of noisy images, without noise of its own."""
         images = self.noisy(images, input_noise)
-        return self.first(images if isinstance(self.first, nn.Conv2d) else images.flatten(1))
+        if not isinstance(self.first, nn.Conv2d):
+            return self.first(images.flatten(1))
+        attacked = images.requires_grad and subpixel.pays(self.first, images)
+        return subpixel.convolution(images, self.first) if attacked else self.first(images)
 
     def features(self, h):
         """The first layer's nonlinear output: rectified (convolutions) and normed."""
@@ -118,6 +122,9 @@ class Network(nn.Module):
         weight = self.first.weight
         if not isinstance(self.first, nn.Conv2d):
             return (h @ weight).reshape(len(h), *self.in_shape)
+        if subpixel.pays(self.first, h):
+            stride, padding = self.first.stride[0], self.first.padding[0]
+            return subpixel.transpose(h, weight, stride=stride, padding=padding, size=self.in_shape[1:])
         stride, padding, kernel = self.first.stride, self.first.padding, self.first.kernel_size
         missing = [
             size - ((out - 1) * s - 2 * p + k)

@@ -24,6 +24,7 @@ import torch
 from privrob import checks
 from privrob.accounting import functional_budget
 
+_IN_CACHE = 1 << 16  # draws that are worked on before the next: they stay near the processor
 _KEPT_BYTES = {"cpu": 1 << 29, "cuda": 1 << 34}  # of independent draws; what does not fit is drawn again, the same
 
 
@@ -34,10 +35,11 @@ def laplace(shape, *, scale, generator, dtype=torch.float32):
 
     Args: shape — of the answer;  scale — b, a number or a tensor.
     """
-    drawn = torch.empty(tuple(shape), dtype=dtype, device=generator.device).uniform_(0.0, 2.0, generator=generator)
-    negative = drawn >= 1.0
-    drawn.frac_().neg_().log1p_()
-    return drawn.mul_(torch.where(negative, scale, -scale))
+    drawn = torch.empty(tuple(shape), dtype=dtype, device=generator.device)
+    for part in drawn.flatten().split(_IN_CACHE if drawn.device.type == "cpu" else max(1, drawn.numel())):
+        side = 1.0 - part.uniform_(0.0, 2.0, generator=generator)
+        part.frac_().neg_().log1p_().copysign_(side)
+    return drawn.mul_(scale)
 
 
 class Noise:
