@@ -156,3 +156,11 @@ def test_workers_run_one_thread_and_keep_memory_and_our_own_environment_stays():
         with engine.open_executor("local", 1) as executor:
             assert executor.submit(settings_of, names).result() == engine.WORKER_ENVIRONMENT
         assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_small_presets_run_several_notebooks_at_once_where_there_are_cores(monkeypatch):
+    for cores, wanted in ((1, [1, 1, 1]), (2, [2, 2, 1]), (16, [4, 2, 1])):
+        monkeypatch.setattr(engine, "cores", lambda cores=cores: cores)
+        assert [engine.jobs(preset, "local", [43]) for preset in ("smoke", "laptop", "paper")] == wanted
+    assert engine.jobs("smoke", "local", [3, 1]) == 1
+    assert engine.jobs("smoke", "dask", [43]) == 1

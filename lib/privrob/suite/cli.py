@@ -35,7 +35,6 @@ presets:
   paper    the notebooks' defaults: the documents' settings where they print them; hours, some ask for a GPU"""
 
 _FOLDER = {"type": place, "metavar": "DIR"}
-JOBS = {"smoke": 4, "laptop": 2}  # notebooks at once, where there are as many cores
 
 
 class Refused(Exception):
@@ -189,9 +188,8 @@ def _run(study, parts, a, out):
 
     plans = [plan for _, plans, _ in parts for plan in plans]
 
-    if a.jobs is None:  # what a notebook does beside its cells takes one core
-        most = JOBS.get(study.preset, 1) if a.engine == "local" else 1
-        a.jobs = max(1, min(engine.cores(), most, *(len(some) for _, some, _ in parts)))
+    if a.jobs is None:
+        a.jobs = engine.jobs(study.preset, a.engine, [len(some) for _, some, _ in parts])
     if a.jobs < 1:
         raise Refused(f"--jobs must be at least 1, got {a.jobs}")
     if a.time_limit is not None and not a.time_limit > 0:

@@ -30,6 +30,7 @@ _THREADS = (
 _KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}  # bytes
 WORKER_ENVIRONMENT = {**dict.fromkeys(_THREADS, "1"), **_KEPT_MEMORY}
 _environment = threading.Lock()
+_JOBS = {"smoke": 4, "laptop": 2}
 
 
 class WorkerDied(RuntimeError):
@@ -44,6 +45,16 @@ def cores():
 def workers():
     """How many cells may run at once: ``PRIVROB_WORKERS`` (the driver's share for this notebook) or all cores."""
     return max(1, int(os.environ.get("PRIVROB_WORKERS") or cores()))
+
+
+def jobs(preset, spec, counts):
+    """How many notebooks run at once if nobody says: what one does beside its cells takes one core, and so leaves the
+    others to the next; on a cluster each has its own share already.
+
+    Args: preset — its name;  spec — of the engine;  counts — of notebooks, of each combination that is run.
+    """
+    most = _JOBS.get(preset, 1) if spec == "local" else 1
+    return max(1, min(cores(), most, *counts))
 
 
 def let_start_processes():
