@@ -85,8 +85,8 @@ def in_turn(work, executor, *, room, task, taken):
                     continue
                 held.push(own)
                 running[executor.submit(*call)] = group, own
-            if not running:
-                time.sleep(_PATIENCE)
+            if not running:  # all that is left is being computed elsewhere, or nothing is left
+                time.sleep(_PATIENCE if busy else 0.0)
             done, _ = wait(running, timeout=_PATIENCE if busy else None, return_when=FIRST_COMPLETED)
             busy = 0
             for future in done:
