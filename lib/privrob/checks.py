@@ -34,7 +34,10 @@ def real(name, value, *, low=-math.inf, high=math.inf, open_low=False, open_high
     bounds = f"lie in {left}{low:g}, {high:g}{right}" if (low, high) != (-math.inf, math.inf) else "be a number"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         _fail(name, f"be a real number and {bounds}" if bounds != "be a number" else bounds, value, hint, TypeError)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a huge whole number or fraction
+        _fail(name, f"{bounds}, and be a number that a double holds", "a number beyond 1.8e308 in size", hint)
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
     if math.isnan(number) or too_low or too_high:
@@ -101,6 +104,8 @@ def array(name, value, *, ndim=None, finite=True, hint=""):
         result = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         _fail(name, "be an array of numbers", type(value).__name__, hint, TypeError)
+    except OverflowError:  # a huge whole number
+        _fail(name, "hold numbers that a double holds", "a number beyond 1.8e308 in size", hint)
     if ndim is not None and result.ndim != ndim:
         _fail(name, f"have {ndim} dimension(s)", f"shape {result.shape}", hint)
     if finite and not np.isfinite(result).all():

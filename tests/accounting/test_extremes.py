@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from privrob.accounting import fdp_forms, fdp_vectors, gdp, pairs, pld, ptr, ptr_bounds
+from privrob.accounting import audit, fdp_forms, fdp_vectors, gdp, pairs, pld, ptr, ptr_bounds
 from privrob.accounting import laplace_gaussian as lg
 
 SETTINGS = {"noise_multiplier": 1.0, "robust_noise_multiplier": 1.0, "scale_ratio": 1.0, "test_failure": 1e-3}
@@ -76,3 +76,26 @@ def test_too_little_noise_costs_all_of_delta_or_an_infinite_mu():
 def test_lemma_a1_takes_any_noise(noise_multiplier):
     found = ptr_bounds.lemma_a1([2.0], sample_rate=0.01, noise_multiplier=noise_multiplier)
     assert (found == np.inf) == (noise_multiplier < 1)
+
+
+@pytest.mark.parametrize(
+    ("num_wrong", "num_guesses", "epsilon", "want"),
+    # by mpmath, 50 digits: sums of masses; at ε = 0 Euler and Maclaurin's formula
+    [
+        (6692000, 1000000000, 5.0, 0.37078621685017843),
+        (1500, 1000000000000, 20.0, 7.9170661448431593e-39),
+        (18563000, 9007199254740992, 20.0, 0.30313775331774358),
+        (4503599426043904, 9007199254740992, 0.0, 1.1045249018050743e-5),
+    ],
+)
+def test_the_law_of_very_many_guesses_is_never_underrated(num_wrong, num_guesses, epsilon, want):
+    right, how = num_guesses - num_wrong, {"num_guesses": num_guesses, "num_canaries": num_guesses, "epsilon": epsilon}
+    got = audit.guesses_failure_prob(right, delta=0.0, **how)
+    assert want <= got <= want * (1 + 5e-6)  # rounded up by 1e-6, and by ε's last digit
+    more = audit.guesses_failure_prob(right, delta=1e-3 / num_guesses, **how)
+    assert got < more <= got + 2e-3
+
+
+def test_guesses_beyond_the_doubles_are_refused():
+    with pytest.raises(ValueError, match="num_canaries must "):
+        audit.guesses_failure_prob(2, num_guesses=3, num_canaries=2**53 + 1, epsilon=1.0, delta=0.1)

@@ -23,13 +23,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, betainc, betaincc
+from scipy.special import bdtr, bdtrc, betainc, betaincc, expit
 from scipy.stats import beta
 
 from privrob import checks
 
 MOST_TRIALS = 2**53  # above, not every count is a double
 TRUSTED_TRIALS = 10**6  # up to here SciPy's quantiles give their tail back to 2e-6; from 3e7 on some are off by much
+TRUSTED_GUESSES = 10**5  # SciPy's binomial tails: 2e-10 too low here, 4e-6 at 1e9, nothing from 2**31 on
 TAIL_SLACK = 1e-6  # the beta distribution function itself is good to 4e-8 relative at 1e16 trials, against mpmath
 
 
@@ -117,20 +118,46 @@ def guesses_failure_prob(num_correct, *, num_guesses, num_canaries, epsilon, del
 
     Assumes: each canary in the data with probability 1/2, independently; the number of guesses fixed beforehand;
     guesses made from the output alone.
+    Side: upper; of more than 10⁵ guesses, by about 1e-6 (δ = 0) or 1e-3 of itself.
     Args: num_correct — v;  num_guesses — r, abstentions left out;  num_canaries — m.
     """
-    m = checks.integer("num_canaries", num_canaries, low=1)
+    m = checks.integer("num_canaries", num_canaries, low=1, high=MOST_TRIALS)
     r = checks.integer("num_guesses", num_guesses, low=0, high=m)
     v = checks.integer("num_correct", num_correct, low=0, high=r)
     epsilon, delta = checks.nonnegative("epsilon", epsilon), checks.probability("delta", delta)
     if v == 0 or epsilon == math.inf:
         return 1.0
+    if r > TRUSTED_GUESSES:
+        return _many_guesses(v, r, expit(-epsilon), 2 * m * delta)
     right = 1 / (1 + math.exp(-epsilon))
     added = 0.0
     if delta > 0:
         fewer = bdtr(v - 1, r, right) - np.append(bdtr(np.arange(v - 2, -1, -1), r, right), 0.0)
         added = 2 * m * delta * float((fewer / np.arange(1, v + 1)).max())
     return min(1.0, float(bdtrc(v - 1, r, right)) + added)
+
+
+def _many_guesses(v, r, wrong, mean_added):
+    """The same, each term rounded up; the maximum over ranges of i: the largest sum of one over its smallest i.
+
+    No sum exceeds i times the largest mass, which Stirling's formula bounds.
+    """
+    low, high = wrong * (1 - 1e-15), wrong * (1 + 1e-15)
+    least = float(betaincc(r - v + 1.0, v, low)) * (1 + TAIL_SLACK)
+    if mean_added == 0 or not least < 1:
+        return min(1.0, least) if least >= 0 else 1.0
+    ends = np.arange(1.0, min(v, 1000) + 1)
+    if v > 1000:
+        steps = np.geomspace(1000, v, 2 + math.ceil(1000 * math.log(v / 1000)))
+        ends = np.append(ends, np.unique(np.clip(np.rint(steps), 1001, v)))
+    starts = np.append(1.0, ends[:-1] + 1)
+    below = betainc(r - v + 1.0, v, high) * (1 + TAIL_SLACK)
+    left = np.maximum(v - ends, 0.0)  # P(B < left)
+    out = np.where(left > 0, betainc(r - left + 1.0, np.maximum(left, 1.0), low), 0.0) * (1 - TAIL_SLACK)
+    at = (r + 1) * low - 2  # wrong guesses, not beyond the likeliest number of them
+    largest = math.sqrt(r / (2 * math.pi * at * (r - at))) if at >= 1 else 1.0
+    sums = np.minimum(np.maximum(below - out, 0.0), np.minimum(ends * largest, 1.0))
+    return min(1.0, least + mean_added * float((sums / starts).max()) * (1 + 1e-9))
 
 
 def epsilon_from_guesses(num_correct, *, num_guesses, num_canaries, delta, failure_prob):
@@ -180,6 +207,7 @@ def two_samples(scores_p, scores_q, *, delta, failure_prob=1e-3, num_thresholds=
         delta — of the claim under attack;  num_thresholds — candidates tried on the first half.
     Returns: :class:`Audit`. A correct (ε, δ) claim is exceeded with probability at most ``failure_prob``.
     """
+    num_thresholds = checks.integer("num_thresholds", num_thresholds, low=1, high=10**7)
     p, q = checks.array("scores_p", scores_p, ndim=1), checks.array("scores_q", scores_q, ndim=1)
     if min(p.size, q.size) < 4:
         raise ValueError(f"scores_p and scores_q need at least 4 samples each, got {p.size} and {q.size}")

@@ -154,7 +154,6 @@ class PerExample:
         room = _close(self.parameters[0]) * float(batch.norms.sum())
         if not math.isfinite(room):
             return  # a later batch may tell
-        self._compared = room > 0
         names = {id(p): name for name, p in self.model.named_parameters()}
         ones = torch.ones_like(losses)
         for parameter, ours, theirs in zip(self.parameters, batch.weighted_sum(ones), whole, strict=True):
@@ -164,6 +163,7 @@ class PerExample:
                     "explain: it is used outside its layer (weight_norm, spectral_norm, functional calls), or a hook "
                     "changes what enters or leaves; take that away, or freeze it"
                 )
+        self._compared = room > 0
 
 
 class Batch:

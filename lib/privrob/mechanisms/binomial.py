@@ -51,8 +51,8 @@ class BinomialNoise(Finite):
     success_prob: float
 
     def __post_init__(self):
-        checks.integer("max_value", self.max_value, low=1)
-        checks.integer("num_trials", self.num_trials, low=1)
+        checks.integer("max_value", self.max_value, low=1, high=2**53)
+        checks.integer("num_trials", self.num_trials, low=1, high=2**53)
         checks.probability("success_prob", self.success_prob)
 
     @property
@@ -173,7 +173,7 @@ class BinomialMechanism(Finite):
 
     def __post_init__(self):
         checks.positive("clip", self.clip, finite=True)
-        checks.integer("num_trials", self.num_trials, low=1)
+        checks.integer("num_trials", self.num_trials, low=1, high=2**53)
         low = checks.probability("p_min", self.p_min)
         checks.real("p_max", self.p_max, low=low, high=1.0, open_low=True, hint=f"it must exceed p_min={low:g}")
 

@@ -40,13 +40,21 @@ def check_local(neighbouring, sampling):
         raise NotAvailable("a local mechanism states its guarantee without sampling; pass sampling='none'")
 
 
+MOST = 2.0**1022  # of clips and scales: twice that still is a double
+
+
+def clip_alone(clip):
+    """Check of a clip c: twice c must be a double."""
+    return checks.real("clip", clip, low=0.0, open_low=True, high=MOST, hint="scale the data down")
+
+
 def clip_below(clip, name, scale):
     """Check of a scale that must exceed the clip c: at c itself one output rules an input out.
 
     Args: scale — what is checked;  name — its name in the error.
     """
-    clip = checks.positive("clip", clip, finite=True)
-    checks.real(name, scale, low=clip, open_low=True, open_high=True, hint=f"it must exceed clip={clip:g}")
+    clip = clip_alone(clip)
+    checks.real(name, scale, low=clip, open_low=True, high=MOST, hint=f"it must exceed clip={clip:g}")
 
 
 def whole_numbers(data, max_value):
@@ -194,6 +202,8 @@ def infimum(mechanism, type1, *, inputs):
     """
     alpha, lowest = type1_errors(type1), None
     masses = [mechanism.log_masses(float(value)) for value in inputs]
+    if len(masses) < 2:
+        raise ValueError(f"inputs must hold at least 2 values, each tried against the others, got {len(masses)}")
     for log_p, log_q in itertools.permutations(masses, 2):
         curve = Tradeoff.of_logs(log_p, log_q)(alpha)
         lowest = curve if lowest is None else np.minimum(lowest, curve)
@@ -228,6 +238,7 @@ def sampled_test(mechanism, null, other, type1, *, num_runs, rng):
         mechanism — a :class:`Finite`;  num_runs — releases of each input.
     Returns: sampled type-I and type-II error.
     """
+    num_runs = checks.integer("num_runs", num_runs, low=1)
     alpha = float(type1_errors(type1))
     log_p, log_q = (mechanism.log_masses(float(value)) for value in (null, other))
     with np.errstate(invalid="ignore"):

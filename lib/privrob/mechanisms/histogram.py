@@ -14,7 +14,7 @@ of the other kind at most that of the noise, so each of the two bins is covered 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -87,7 +87,10 @@ def counts(values, *, width, origin=0.0):
     """
     width = checks.positive("width", width, finite=True)
     values = np.asarray(values)
-    values = values.astype(np.float64) if values.dtype.kind in "biu" else values  # small integers would wrap round
+    if values.dtype.kind != "f":  # small integers would wrap round
+        values = checks.array("values", values, finite=False)
+    if not math.isfinite(checks.real("origin", origin)):
+        raise ValueError(f"origin must be finite, a left edge in the data's units, got origin={origin!r}")
     with np.errstate(invalid="ignore", over="ignore"):
         bins = np.floor((values - origin) / width)
     bins = bins[np.abs(bins) < 2.0**62].astype(np.int64)  # also leaves out NaN
@@ -135,7 +138,8 @@ class StableHistogram:
             raise ValueError(f"noise must have sensitivity 1, a count, got {sensitivity!r}")
         checks.real("cutoff", self.cutoff)
         checks.positive("width", self.width, finite=True)
-        checks.real("origin", self.origin)
+        if not math.isfinite(checks.real("origin", self.origin)):
+            raise ValueError(f"origin must be finite, a left edge in the data's units, got origin={self.origin!r}")
 
     @classmethod
     def karwa_vadhan(cls, epsilon, *, delta, width, origin=0.0):
@@ -145,7 +149,9 @@ class StableHistogram:
         """
         epsilon = checks.positive("epsilon", epsilon, finite=True)
         delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
-        return cls(Laplace(2 / epsilon, 1.0), 1 + 2 * math.log(2 / delta) / epsilon, width, origin)
+        return cls(Laplace(2 / epsilon, 1.0), 1 + 2 * math.log(2 / delta) / epsilon, width, origin)._lost_at_most(
+            delta / 4
+        )
 
     @classmethod
     def gaussian(cls, noise_std, *, lost_prob, width, origin=0.0):
@@ -154,11 +160,23 @@ class StableHistogram:
         Args: lost_prob — that probability, in (0, 1);  width, origin — of the bins.
         """
         lost = checks.probability("lost_prob", lost_prob, allow_zero=False, allow_one=False)
-        return cls(Gaussian(noise_std, 1.0), 1 + float(-ndtri(lost)) * noise_std * (1 + 1e-12), width, origin)
+        made = cls(Gaussian(noise_std, 1.0), 1 + float(-ndtri(lost)) * noise_std * (1 + 1e-12), width, origin)
+        return made._lost_at_most(lost)
+
+    def _lost_at_most(self, lost):
+        """Itself; or, where the noise is so little that its cut-off was rounded down by much of it, the next one."""
+        if self.lost_prob > max(lost, 5e-324) * (1 + 1e-9):
+            return replace(self, cutoff=math.nextafter(self.cutoff, math.inf))
+        return self
 
     @property
     def lost_prob(self):
-        """q: that a bin of one record shows."""
+        """q: that a bin of one record shows; not 0 where it only is less than doubles hold."""
+        scale = self.noise.laplace_scale if isinstance(self.noise, Laplace) else self.noise.noise_std
+        return max(self._lost_prob, 5e-324) if scale > 0 and self.cutoff < math.inf else self._lost_prob
+
+    @property
+    def _lost_prob(self):
         gap = self.cutoff - 1
         if isinstance(self.noise, Laplace):
             scale = self.noise.laplace_scale
@@ -174,9 +192,12 @@ class StableHistogram:
 
         Args: count — the bin's;  tolerance — that difference.
         """
+        count, tolerance = checks.nonnegative("count", count, finite=True), checks.nonnegative("tolerance", tolerance)
         if count == 0:
             return 0.0
         noise, gap = self.noise, self.cutoff - count  # it shows where the noise is at least this
+        if (noise.laplace_scale if isinstance(noise, Laplace) else noise.noise_std) == 0:
+            return float(gap > 0 and count > tolerance)
         law = (
             stats.laplace(0.0, noise.laplace_scale) if isinstance(noise, Laplace) else stats.norm(0.0, noise.noise_std)
         )

@@ -29,6 +29,10 @@ from privrob.mechanisms.discrete import Finite, check_local, whole_numbers
 
 LOG_TAIL = math.log(1e-300)  # charged to δ for the outputs beyond the window, on each side
 _DEPTH = 40  # of the continued fraction, beyond s²: each step gains a factor of 5 or more
+_MOST_VALUE = 2**53  # of inputs: above, not every integer is a double
+_STD = (1e-150, 1e7)  # of the discrete Gaussian: its square is a double, and a window of its noise fits memory
+_VARIANCE = (1e-320, 9e13)  # the same, of a variance
+_WIDEST = 2**27  # l from which it is bounded too: a window that wide hardly fits memory
 _HIGH = 10**4  # order from which Skellam's Rényi curve is bounded
 _LOG_INNER = math.log(1e-200)  # the mass up to which the smallest μ is looked for
 
@@ -121,18 +125,20 @@ class DiscreteGaussian(IntegerNoise):
     noise_std: float
 
     def __post_init__(self):
-        checks.integer("max_value", self.max_value, low=1)
-        checks.positive("noise_std", self.noise_std, finite=True)
+        checks.integer("max_value", self.max_value, low=1, high=_MOST_VALUE)
+        checks.real("noise_std", self.noise_std, low=_STD[0], high=_STD[1])
 
     @classmethod
     def of_variance(cls, variance, *, max_value):
         """The one whose noise has this variance."""
-        variance = checks.positive("variance", variance, finite=True)
+        variance = checks.real("variance", variance, low=_VARIANCE[0], high=_VARIANCE[1])
 
         def excess(noise_std):
             return cls(max_value, noise_std).variance - variance
 
-        return cls(max_value, brentq(excess, 0.5 * math.sqrt(variance), math.sqrt(variance) + 1, xtol=1e-14))
+        return cls(
+            max_value, brentq(excess, max(0.5 * math.sqrt(variance), _STD[0]), math.sqrt(variance) + 1, xtol=1e-14)
+        )
 
     @property
     def reach(self):
@@ -214,8 +220,8 @@ class Skellam(IntegerNoise):
     variance: float
 
     def __post_init__(self):
-        checks.integer("max_value", self.max_value, low=1)
-        checks.positive("variance", self.variance, finite=True)
+        checks.integer("max_value", self.max_value, low=1, high=_MOST_VALUE)
+        checks.real("variance", self.variance, low=_VARIANCE[0], high=_VARIANCE[1])
 
     @cached_property
     def reach(self):
@@ -238,12 +244,13 @@ class Skellam(IntegerNoise):
         """Rényi curve in nats, shape (k,): an upper bound, exact up to order 10⁴ but for the terms of the sum beyond
         its window, a bound of which is added (about 1e-17 of the sum: their ratio falls, as arsinh is concave).
 
-        Beyond order 10⁴, where the window is too wide, :meth:`vector_rdp_upper` of the next whole order.
+        Beyond order 10⁴ or l = 2²⁷, where the window is too wide, :meth:`vector_rdp_upper` of the next whole order.
         """
         check_local(neighbouring, sampling)
         orders, change = checks.orders(orders), float(self.max_value)
         upper = self.vector_rdp_upper(np.ceil(orders), l1_sensitivity=change, l2_sensitivity=change)
-        return np.array([self._renyi(float(a)) if a <= _HIGH else most for a, most in zip(orders, upper, strict=True)])
+        far = _HIGH if self.max_value <= _WIDEST else 0
+        return np.array([self._renyi(float(a)) if a <= far else most for a, most in zip(orders, upper, strict=True)])
 
     def _renyi(self, order):
         shift, reach = self.max_value, self.reach

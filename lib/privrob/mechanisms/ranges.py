@@ -19,6 +19,8 @@ from privrob.mechanisms.histogram import StableHistogram, counts, merged
 CENTRES = ("middle", "left_edge", "refined")
 _BLOCK = 2**10  # rows at a time: they fit a cache
 _MOST_CELLS = 2**16  # bins of all columns that are counted at once
+_MOST_COLUMNS = 2**53  # above, not every count is a double
+_MOST_BLOCKS = 10**6
 _KEPT = ContextVar("counts that are kept", default=None)
 
 
@@ -50,6 +52,8 @@ class PrivateRange:
 
     def __post_init__(self):
         checks.choice("centre", self.centre, CENTRES)
+        if not isinstance(self.histogram, StableHistogram):
+            raise TypeError(f"histogram must be a StableHistogram, got {type(self.histogram).__name__}")
 
     @classmethod
     def as_printed(cls, epsilon, *, delta, dimension, spread=1.0, centre="middle"):
@@ -59,6 +63,10 @@ class PrivateRange:
         """
         epsilon = checks.positive("epsilon", epsilon, finite=True)
         delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+        dimension = checks.integer("dimension", dimension, low=1, high=_MOST_COLUMNS)
+        spread = checks.positive("spread", spread, finite=True)
+        if delta < 1e-300:
+            raise ValueError(f"delta must be at least 1e-300 here, as log(2/delta) is taken, got delta={delta!r}")
         each = min(epsilon, 0.9) / (2 * math.sqrt(2 * dimension * math.log(2 / delta)))
         how = {"delta": delta / (2 * dimension), "width": 2 * spread}
         return cls(StableHistogram.karwa_vadhan(each, **how), centre)
@@ -69,11 +77,15 @@ class PrivateRange:
 
         Args: lost_prob — that mass;  spread — half a bin's width;  centre — which point of the fullest bin is x̄.
         """
+        dimension = checks.integer("dimension", dimension, low=1, high=_MOST_COLUMNS)
+        lost_prob = checks.probability("lost_prob", lost_prob, allow_zero=False, allow_one=False)
+        spread = checks.positive("spread", spread, finite=True)
         std = math.sqrt(2 * dimension) / checks.positive("gdp_mu", gdp_mu, finite=True)
         return cls(StableHistogram.gaussian(std, lost_prob=lost_prob / (2 * dimension), width=2 * spread), centre)
 
     def entries(self, dimension, neighbouring="replace"):
         """Ledger entries of all coordinates."""
+        dimension = checks.integer("dimension", dimension, low=1)
         return tuple((guarantee, count * dimension) for guarantee, count in self.histogram.entries(neighbouring))
 
     def needed(self, *, top_share=0.3, tail=4.0):
@@ -81,9 +93,16 @@ class PrivateRange:
 
         Args: top_share — that share;  tail — that number.
         """
+        top_share = checks.probability("top_share", top_share, allow_zero=False)
+        tail = checks.nonnegative("tail", tail, finite=True)
         noise = self.histogram.noise
         scale = getattr(noise, "laplace_scale", None) or getattr(noise, "noise_std", 0.0)
-        return math.ceil((max(self.histogram.cutoff, 0.0) + tail * scale) / top_share)
+        needed = (max(self.histogram.cutoff, 0.0) + tail * scale) / top_share
+        if needed == math.inf:
+            raise ValueError(
+                f"cutoff must be finite, or no bin ever shows, got {self.histogram!r} at {top_share=}, {tail=}"
+            )
+        return math.ceil(needed)
 
     def place(self, bins, noisy):
         """A coordinate's x̄ from what shows.
@@ -96,7 +115,10 @@ class PrivateRange:
             return origin + width * bins[best]
         if self.centre == "refined":
             near = np.abs(bins - bins[best]) <= 1
-            shift = np.average((bins[near] - bins[best]).astype(float), weights=np.maximum(noisy[near], 0.0))
+            weights = np.maximum(noisy[near], 0.0)
+            if not weights.any():  # a cut-off below 0 lets them show
+                return origin + width * (bins[best] + 0.5)
+            shift = np.average((bins[near] - bins[best]).astype(float), weights=weights)
             return origin + width * (bins[best] + 0.5 + shift)
         return origin + width * (bins[best] + 0.5)
 
@@ -140,11 +162,19 @@ def counted_once(data):
         _KEPT.reset(token)
 
 
+def _check_columns(data):
+    if getattr(data, "ndim", None) != 2 or data.shape[1] == 0 or data.dtype.kind not in "biuf":
+        shape = getattr(data, "shape", type(data).__name__)
+        raise TypeError(f"data must be an array of real numbers of shape (n, d), d at least 1, got {shape}")
+
+
 def column_counts(data, *, width, origin=0.0, block=_BLOCK):
     """:func:`privrob.mechanisms.histogram.counts` of each column, rows that aren't finite left out; by blocks.
 
     Args: data — (n, d), a memory map too;  width, origin — of the bins;  block — rows at a time.
     """
+    _check_columns(data)
+    block = checks.integer("block", block, low=1)
     kept = _KEPT.get()
     if kept is None or kept.data is not data:
         return _column_counts(data, width, origin, block)
@@ -159,6 +189,8 @@ def column_counts(data, *, width, origin=0.0, block=_BLOCK):
 
 def _column_counts(data, width, origin, block):
     width = checks.positive("width", width, finite=True)
+    if not math.isfinite(checks.real("origin", origin)):
+        raise ValueError(f"origin must be finite, a left edge in the data's units, got origin={origin!r}")
     parts, tables = [[] for _ in range(data.shape[1])], {}
     for start in range(0, len(data), block):
         rows = np.asarray(data[start : start + block])
@@ -214,7 +246,9 @@ class HeavyTailedRange:
     num_blocks: int
 
     def __post_init__(self):
-        checks.integer("num_blocks", self.num_blocks, low=1)
+        checks.integer("num_blocks", self.num_blocks, low=1, high=_MOST_BLOCKS)
+        if not isinstance(self.one, PrivateRange):
+            raise TypeError(f"one must be a PrivateRange, got {type(self.one).__name__}")
 
     @classmethod
     def as_printed(cls, epsilon, *, delta, dimension, failure_prob=0.1, spread=40.0, centre="middle", split=True):
@@ -222,7 +256,9 @@ class HeavyTailedRange:
 
         Args: spread, centre — as for :class:`PrivateRange`.
         """
-        m = math.ceil(200 * math.log(2 / checks.probability("failure_prob", failure_prob, allow_zero=False)))
+        epsilon = checks.positive("epsilon", epsilon, finite=True)
+        delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
+        m = math.ceil(200 * math.log(2 / checks.real("failure_prob", failure_prob, low=1e-300, high=1.0)))
         share = m if split else 1
         how = {"delta": delta / share, "dimension": dimension, "spread": spread, "centre": centre}
         return cls(PrivateRange.as_printed(epsilon / share, **how), m)
@@ -233,6 +269,7 @@ class HeavyTailedRange:
 
     def release(self, data, *, rng):
         """x̄ of ``data`` (n, d): a :class:`Located`."""
+        _check_columns(data)
         order = rng.permutation(len(data))
         found = [
             self.one.release(np.asarray(data[np.sort(part)]), rng=rng)

@@ -14,7 +14,7 @@ from scipy.special import log_ndtr, ndtr
 
 from privrob import checks
 from privrob.accounting.logspace import log1mexp
-from privrob.mechanisms.discrete import Finite, clip_below
+from privrob.mechanisms.discrete import MOST, Finite, clip_alone, clip_below
 
 
 class _Signs(Finite):
@@ -79,8 +79,13 @@ class CLDP(_Signs):
     target_epsilon: float
 
     def __post_init__(self):
-        checks.positive("clip", self.clip, finite=True)
+        clip_alone(self.clip)
         checks.positive("target_epsilon", self.target_epsilon, finite=True)
+        if float(self.clip) > math.tanh(self.target_epsilon / 2) * MOST:
+            raise ValueError(
+                f"target_epsilon must be at least {2 * self.clip / MOST:g} and above 1e-323 at clip={self.clip:g}, "
+                f"so that scale_a is a double, got target_epsilon={self.target_epsilon!r}"
+            )
 
     @property
     def scale_a(self):
@@ -107,14 +112,24 @@ class NoisySign(_Signs):
     noise_ratio: float
 
     def __post_init__(self):
-        checks.positive("clip", self.clip, finite=True)
+        clip_alone(self.clip)
         checks.positive("noise_ratio", self.noise_ratio, finite=True)
+        if not 1e-300 <= self._spread <= MOST:
+            raise ValueError(
+                f"noise_ratio must give noise of a standard deviation 2 * clip * noise_ratio in [1e-300, {MOST:g}], "
+                f"got noise_ratio={self.noise_ratio!r} at clip={self.clip!r}; scale the data"
+            )
+
+    @property
+    def _spread(self):
+        """2cσ."""
+        return 2 * float(self.clip) * float(self.noise_ratio)
 
     def plus_prob(self, values):
-        return ndtr(self._inputs(values) / (2 * self.clip * self.noise_ratio))
+        return ndtr(self._inputs(values) / self._spread)
 
     def log_masses(self, value):
-        reach = float(self._inputs(float(value))) / (2 * self.clip * self.noise_ratio)
+        reach = float(self._inputs(float(value))) / self._spread
         logs = float(log_ndtr(-abs(reach)))
         return np.array([log1mexp(logs), logs] if reach < 0 else [logs, log1mexp(logs)])
 
@@ -130,7 +145,7 @@ class Sign(_Signs):
     clip: float = 1.0
 
     def __post_init__(self):
-        checks.positive("clip", self.clip, finite=True)
+        clip_alone(self.clip)
 
     def plus_prob(self, values):
         return (np.sign(self._inputs(values)) + 1) / 2
@@ -147,6 +162,7 @@ def word_law(plus_probs, *, odds):
         odds — e^ε.
     Returns: probability by word, a dict of tuples of 0 and 1.
     """
+    checks.positive("odds", odds, finite=True)
     law = {}
     for word in itertools.product((0, 1), repeat=len(plus_probs)):
         law[word] = math.prod(p if bit else 1 - p for p, bit in zip(plus_probs, word, strict=True))

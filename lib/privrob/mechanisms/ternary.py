@@ -11,7 +11,7 @@ import numpy as np
 from privrob import checks
 from privrob.accounting.tradeoff import Tradeoff
 from privrob.kinds import NotAvailable
-from privrob.mechanisms.discrete import Finite, clip_below
+from privrob.mechanisms.discrete import MOST, Finite, clip_alone, clip_below
 
 
 class _Ternary(Finite):
@@ -62,7 +62,7 @@ class Ternary(_Ternary):
     def __post_init__(self):
         clip_below(self.clip, "scale_a", self.scale_a)
         a = float(self.scale_a)
-        checks.real("scale_b", self.scale_b, low=a, open_high=True, hint=f"it must be at least scale_a={a:g}")
+        checks.real("scale_b", self.scale_b, low=a, high=MOST, hint=f"it must be at least scale_a={a:g}")
 
     def probs(self, values):
         some = self.scale_a / self.scale_b
@@ -100,7 +100,7 @@ class GeneralTernary(_Ternary):
     plus_max: float
 
     def __post_init__(self):
-        checks.positive("clip", self.clip, finite=True)
+        clip_alone(self.clip)
         some = 1 - checks.probability("zero_prob", self.zero_prob, allow_one=False)
         low = checks.real("plus_min", self.plus_min, low=0.0, high=some, hint=f"zero_prob={self.zero_prob:g} is fixed")
         checks.real(
@@ -179,7 +179,12 @@ class TernGrad(Finite):
         if values.ndim == 0:
             raise ValueError("data must be a vector, or vectors along the last axis, got a single number")
         if math.isfinite(self.clip_stds):
-            reach = self.clip_stds * values.std(axis=-1, keepdims=True)
+            size = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+            unit = np.where(
+                (size > 1e150) | ((size > 0) & (size < 1e-150)), size, 1.0
+            )  # squares of these aren't doubles
+            with np.errstate(over="ignore"):
+                reach = self.clip_stds * (values / unit).std(axis=-1, keepdims=True) * unit
             values = np.clip(values, -reach, reach)
         scale = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
         return values / np.where(scale > 0, scale, 1.0), scale
