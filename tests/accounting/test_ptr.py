@@ -289,6 +289,11 @@ def test_the_lemma_holds_within_its_conditions_and_not_outside():
             bound = ptr_bounds.lemma_a1(orders, sample_rate=q, noise_multiplier=noise)
             assert (exact <= bound).all()
             assert np.isfinite(bound[0])
+    # as printed, with a sensitivity τ = 4 and σ = 4: its conditions allow order 4, and the moment is above the bound
+    assert np.isfinite(ptr_bounds.lemma_a1([4.0], sample_rate=0.2, noise_multiplier=4.0)[0])
+    terms = [math.comb(4, k) * 0.8 ** (4 - k) * 0.2**k * math.exp(k * (k - 1) / 2) for k in range(5)]
+    assert sum(terms) == pytest.approx(2.3964, abs=1e-4)
+    assert sum(terms) > 1 + 2 * 0.2**2 * 4 * 3
     exact = subsample.sampled_gaussian([12.0], sample_rate=0.1, noise_multiplier=1.0, **HOW)[0]
     assert ptr_bounds.lemma_a1([12.0], sample_rate=0.1, noise_multiplier=1.0)[0] == math.inf
     assert ptr_bounds.lemma_a1([12.0], sample_rate=0.1, noise_multiplier=1.0, form="unconditional")[0] < exact / 10

@@ -93,13 +93,14 @@ class Compare:
         except ModuleNotFoundError as error:
             return Missing(f"{package} {_version(package)} needs {error.name}, not installed")
         except Exception as error:  # another version of it: told in the table
-            return Missing(f"{package} {_version(package)} failed: {type(error).__name__}")
+            said = str(error).partition("\n")[0][:80]
+            return Missing(f"{package} {_version(package)} failed: {type(error).__name__}: {said}")
 
     def __call__(self, path, ours, *, peers=None, floor=None, at_most=None, within=None):
         """Measure in turn, or run each once.
 
         Args: path — the hot path, in words;  ours — a function without arguments;  peers — name to a function, or to
-            what :meth:`library` returned;  floor — (words, function): what nobody can do without;
+            what :meth:`library` returned;  floor — (words, function): a library's plain call for a part of the work;
             at_most — peer to the largest ours / peer that is a goal;  within — seconds that are a goal.
         Returns: what each returned: {"ours": …, peer: …}.
         """
@@ -165,7 +166,7 @@ Written by `./run_all.sh bench`: hot paths beside their peers, in the same run. 
 * {day}, commit {commit}; {versions}.
 * How: each function once to warm up; then ours, its peers and its floor in turn, on one thread, {least} to {most}
   rounds as they fit into {budget:g} s (one, where a round takes longer). Times are medians; *ours / peer* is the median
-  of the ratios within a round: below 1, ours is faster. The floor is work that nobody can do without.
+  of the ratios within a round: below 1, ours is faster. The floor is a library's plain call for a part of the work.
 * Goals are times or ratios: {met} met, {missed} missed. Where a peer answers less, the path's words say so.
 
 {table}

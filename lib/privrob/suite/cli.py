@@ -19,7 +19,7 @@ RUN_HELP = """\
 Runs notebooks of the suite headlessly and leaves executed notebooks, figures, rows and verdicts.
 
   ./run_all.sh                                  everything, preset laptop; what is up to date is not run again
-  ./run_all.sh 'dplearn/*' --preset smoke       some notebooks (quoted globs), the preset that takes seconds
+  ./run_all.sh 'dplearn/*' --preset smoke       some notebooks (quoted globs), the quick preset
   ./run_all.sh sec3_1_dpsgd_mnist -p delta 1e-6  one notebook with a changed parameter: a study, kept out of results/
   ./run_all.sh sec6_1_planning --sweep planned_epsilon=1.0,2.0,4.0   one run for each value, and a page that compares
   ./run_all.sh --study my_study.yaml            a study that is kept in a file (every study leaves one: study.yaml)
@@ -30,9 +30,9 @@ The accountant has verbs of its own in the environment: privrob epsilon --help, 
 
 PRESET_HELP = """\
 presets:
-  smoke    seconds; synthetic data, no downloads: does everything still work?
-  laptop   minutes on two cores; real data, reduced where it must be (default)
-  paper    the notebooks' defaults: the documents' settings where they print them; hours, some ask for a GPU"""
+  smoke    up to a minute a notebook; synthetic data, no downloads: does everything still work?
+  laptop   two hours on two cores in all; real data, reduced where it must be (default)
+  paper    the notebooks' defaults: the documents' settings where they print them; weeks of a core, or GPUs"""
 
 _FOLDER = {"type": place, "metavar": "DIR"}
 

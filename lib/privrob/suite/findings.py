@@ -20,8 +20,8 @@ from privrob.suite.sources import repository
 TITLE, PAGE, LETTERS = "Where we differ, and why", "FINDINGS.md", "LETTERS.md"
 KINDS = {
     "broken formula": "A formula or statement that does not hold as printed",
-    "false privacy claim": "A stated privacy that the mechanism does not have",
-    "figure needs a bug": "A figure that a mistake in a program brings about",
+    "stated privacy not reached": "A stated privacy that the mechanism does not have",
+    "figure from a slip in a program": "A figure that a mistake in a program brings about",
     "comparison not alike": "A comparison of unlike things, or one whose terms are not said",
     "printed numbers": "Numbers that cannot be, or that contradict one another",
     "holds better": "What holds, and often holds better than stated",
@@ -188,18 +188,19 @@ def authors(entry):
 def letters(judged, results):
     """``LETTERS.md``: a courteous note to the authors of each document, with all corrections."""
     known, books = claims_.load(), bibliography()
+    digits = {i: c.printed_digits for i, c in known.items()}
     parts = [
         "# Notes to the authors",
         "",
-        "Generated from `data/findings.yaml` and the stored results: one note for each document. They are written to",
-        "be sent, and to be answered: a reply that shows us wrong changes the verdict.",
+        "Generated from `data/findings.yaml` and the stored results: one note for each document, to be sent with the",
+        "address of a public copy before its links, and answered: a reply that shows us wrong changes the verdict.",
         f"[{TITLE}]({PAGE}) has the evidence.",
     ]
     for key in claims_.DOCUMENTS:
         mine = [f for f in load() if f.document == key]
         if mine:
             items = [i for i in judged.values() if known[i["id"]].document == key]
-            parts += ["", *_letter(key, mine, items, books.get(key, {}), results)]
+            parts += ["", *_letter(key, mine, items, books.get(key, {}), results, digits)]
     return "\n".join(parts) + "\n"
 
 
@@ -212,7 +213,20 @@ def _outcome(count):
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _letter(key, mine, items, book, results):
+def _yours(text):
+    """A text on a document, as one says it to its authors."""
+    return re.sub(r"\b([Tt])he authors' ", lambda m: "Your " if m[1] == "T" else "your ", text)
+
+
+def _values(item, digits):
+    """A verdict with the values that it compares."""
+    found = [item["verdict"]]
+    found += [f"printed {tables.value(item['paper'], digits=digits)}"] if item["paper"] is not None else []
+    found += [f"we got {tables.got(item, digits)}"] if item["got"] is not None else []
+    return f"{found[0]}; {', '.join(found[1:])}" if found[1:] else found[0]
+
+
+def _letter(key, mine, items, book, results, digits):
     count = {v: sum(i["verdict"] == v for i in items) for v in (*claims_.VERDICTS, "open")}
     good, left, some = count["holds"] + count["matches"], count["not tried"] + count["open"], count["trend"] > 0
     title = book.get("title", claims_.DOCUMENTS[key])
@@ -238,11 +252,12 @@ def _letter(key, mine, items, book, results):
     for number, finding in enumerate(errors, 1):
         link = f"{PAGE}#{anchor(order[finding.id], finding)}"
         lines += [f"{number}. **{finding.title}.** {finding.text.strip()} *Suggested:* {finding.repair.strip()}"]
+        lines[-1] = _yours(lines[-1])
         lines += [f"   ([evidence]({link}))", ""]
     better = [f for f in mine if not f.says_error]
     if better:
         lines += ["What we were glad to find:", ""]
-        lines += [f"* **{f.title}.** {f.text.strip()}" for f in better] + [""]
+        lines += [_yours(f"* **{f.title}.** {f.text.strip()}") for f in better] + [""]
     wrong = [i for i in items if i["verdict"] in ERRORS]
     if wrong:
         good, bad = count["corrected"], count["differs"] + count["fails"]
@@ -254,8 +269,8 @@ def _letter(key, mine, items, book, results):
             folder = item.get("folder")
             where = f"{Path(folder).relative_to(results).as_posix()}/notebook.ipynb" if folder else ""
             place = f"[{item['where']}]({where})" if where else item["where"]
-            note = f" — {item['note']}" if item["note"] else ""
-            lines.append(f"* {place} ({item['verdict']}): {item['text']}{note}".replace("\n", " "))
+            note = _yours(f" — {item['note']}") if item["note"] else ""
+            lines.append(f"* {place} ({_values(item, digits[item['id']])}): {item['text']}{note}".replace("\n", " "))
         lines.append("")
     lines += [
         f"Everything can be run again with `./run_all.sh '{key}/*'`. Thank you for a document that was worth the work.",

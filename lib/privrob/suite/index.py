@@ -123,7 +123,7 @@ MEANINGS = {
     "differs": "a printed number that we do not find",
     "fails": "wrong as printed, and no repair was found",
     "trend": "only the direction was tried, because the preset or the data set changed the scale",
-    "not tried": "needs data or hardware that was not there, is not in the text, or a study left it out",
+    "not tried": "needs data or hardware that was not there, is not in the text, or was left out by a smaller preset",
     "open": "its notebook has no result yet",
 }
 SHORTS = {

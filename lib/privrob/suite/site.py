@@ -95,7 +95,8 @@ def build(results, *, out=None, api=True, strict=False, say=None):
 def _nothing(results):
     smoke = any(results.glob("*/*/smoke/result.json"))
     seen = "only results of the smoke preset, which are never shown" if smoke else "no results"
-    return f"{results} holds {seen}; run ./run_all.sh first (preset laptop, minutes), then ./run_all.sh site"
+    how = "run ./run_all.sh first (preset laptop, hours for all; or name notebooks), then ./run_all.sh site"
+    return f"{results} holds {seen}; {how}"
 
 
 def _make(shown, folder, target, *, api, told, old):
