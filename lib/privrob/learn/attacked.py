@@ -14,6 +14,7 @@ import torch
 
 from privrob import checks
 from privrob.learn import datasets
+from privrob.learn.datasets.recent import recent
 from privrob.robust import adversarial, certify
 
 DATA = ("num_records", "num_test", "allow_stand_in", "shape", "num_classes")  # of a data set, by name in settings
@@ -42,7 +43,6 @@ _CHOICES = {
 _CLEAN = {"kind": None, "attack_model": None, "attack_test_steps": 0}
 _AT_ONCE = 250  # attacked images; with batch statistics these are what a batch is
 _CERTIFIED_AT_ONCE = 500
-_last = {}  # cells of a sweep share their data: the last set is kept
 
 
 # ---------------------------------------------------------------------------------------------------------------- data
@@ -54,14 +54,13 @@ def loaded(name, arguments, *, crop=None, device=None, double=False):
 
     Args: arguments — of :func:`privrob.learn.datasets.load`;  double — float64.
     """
-    key = repr((name, sorted(arguments.items()), crop, device, double))
-    if key not in _last:
-        _last.clear()
-        data = datasets.load(name, **arguments)
-        tensors = data.tensors(normalise="unit", dtype=torch.float64 if double else None, device=device)
-        images = {part: _middle(2 * getattr(tensors, part) - 1, crop) for part in ("train_images", "test_images")}
-        _last[key] = data, tensors._replace(**images)
-    return _last[key]
+    how = {"normalise": "unit", "dtype": torch.float64 if double else None, "device": device}
+    return recent(name, arguments, change=(_centred, crop), **how)
+
+
+def _centred(tensors, crop):
+    images = {part: _middle(2 * getattr(tensors, part) - 1, crop) for part in ("train_images", "test_images")}
+    return tensors._replace(**images)
 
 
 def _middle(images, size):

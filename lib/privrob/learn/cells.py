@@ -15,6 +15,7 @@ from privrob import checks
 from privrob.accounting import calibrate
 from privrob.learn import datasets, dpsgd, features, releases, replicas
 from privrob.learn.checkpoints import BadCheckpoint
+from privrob.learn.datasets.recent import recent
 
 _DATA = ("num_records", "num_test", "allow_stand_in", "shape")
 _OWN = (
@@ -71,20 +72,11 @@ def trained(settings, *, streams, scratch=None, training=dpsgd.Training, read=No
     return [{**row, **seen} for row in found]
 
 
-def _prepared(settings, streams, loaded=None):
-    """Training settings, data, the other arguments, and what every row says of the data.
-
-    Args: loaded — a dict that keeps data sets for cells that read the same.
-    """
+def _prepared(settings, streams):
+    """Training settings, data, the other arguments, and what every row says of the data."""
     own = _checked(settings)
-    device, normalise = own.get("device", "cpu"), settings.get("normalise", "unit")
-    key = repr((settings["dataset"], _data_arguments(settings), normalise, device))
-    if loaded is None or key not in loaded:
-        data = datasets.load(settings["dataset"], **_data_arguments(settings))
-        found = data, data.tensors(normalise=normalise, device=device)
-        if loaded is not None:
-            loaded[key] = found
-    data, tensors = found if loaded is None else loaded[key]
+    how = {"normalise": settings.get("normalise", "unit"), "device": own.get("device", "cpu")}
+    data, tensors = recent(settings["dataset"], _data_arguments(settings), **how)
     corruption, changed = dpsgd.DPSGDSettings(**{"sample_rate": 1.0, **own}).corrupted, None
     if settings.get("features", "none") != "none" and corruption.kind == "feature":
         changed = _corrupted_images(corruption, tensors, data, settings, streams)
@@ -122,9 +114,9 @@ def train_cells(settings, *, streams, training=dpsgd.Training):
 
     Args: settings — a list, as of :func:`train_cell`;  streams — one of each;  training — as of :func:`trained`.
     """
-    loaded, trainings, told = {}, [], []
+    trainings, told = [], []
     for one, own in zip(settings, streams, strict=True):
-        ready, tensors, arguments, seen = _prepared(_as_dict(one), own, loaded)
+        ready, tensors, arguments, seen = _prepared(_as_dict(one), own)
         trainings.append(training(ready, *tensors, **arguments))
         told.append(seen)
     every = replicas.together(trainings)
@@ -241,12 +233,11 @@ def _set_aside(tensors, data, settings):
 
 
 def _other_set(name, count, data, images):
-    other = datasets.load(name, num_records=count)
+    other, tensors = recent(name, {"num_records": count}, device=str(images.device))
     if data.provenance.stand_in and data.provenance.variant.endswith(other.provenance.label.partition(" (")[0]):
         raise ValueError(f"public_dataset must be another set than the stand-in for the private one, got {name!r}")
     if other.shape != data.shape:
         raise ValueError(f"public_dataset must have images of shape {data.shape}, got {name!r} with {other.shape}")
-    tensors = other.tensors(device=images.device)
     return tensors.train_images, tensors.train_labels % data.num_classes
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -241,6 +242,7 @@ class Resized:
         )
 
 
+_last = []  # name and recipe, images, their versions, their features
 FEATURES = {
     "none": None,
     "resized": Resized,
@@ -265,13 +267,24 @@ def apply(name, options, tensors, *, streams, changed=None):
         tensors, changed = tensors._replace(train_images=changed[0]), None
     if recipe is None:
         return tensors
-    train, test = _made(name, recipe, tensors.train_images, tensors.test_images, streams)
+    train, test = _of_the_set(name, recipe, tensors, streams)
     if changed and changed[1].any():
         images, which = changed
         train = train.clone()
         train[which.to(train.device)] = _made(name, recipe, images[which], tensors.test_images[:0], streams)[0]
     device, dtype = tensors.train_images.device, tensors.train_images.dtype
     return tensors._replace(train_images=train.to(device, dtype), test_images=test.to(device, dtype))
+
+
+def _of_the_set(name, recipe, tensors, streams):
+    """Features of a set's own images; those of the last one are at hand, as cells of a sweep share their set."""
+    images = tensors.train_images, tensors.test_images
+    if not recipe.cached:
+        return _made(name, recipe, *images, streams)
+    seen, versions = [name, recipe], [part._version for part in images]
+    if not (_last and _last[0] == seen and _last[2] == versions and all(map(operator.is_, _last[1], images))):
+        _last[:] = seen, images, versions, _made(name, recipe, *images, streams)
+    return _last[3]
 
 
 def _made(name, recipe, train, test, streams):

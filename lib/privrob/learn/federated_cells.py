@@ -12,23 +12,22 @@ from torch.nn import functional
 
 from privrob import checks
 from privrob.learn import datasets, features
+from privrob.learn.datasets.recent import recent
 from privrob.learn.federated import FederatedSettings, build_model, train
 
 _DATA = ("num_records", "num_test", "allow_stand_in", "shape")
-_last = {}  # cells of a sweep share their data: the last set is kept
 
 
 def _prepared(settings):
     """A data set and its tensors, pixels pooled."""
-    arguments, size = _data_arguments(settings), settings.get("pool", 1)
-    key = repr((settings["dataset"], sorted(arguments.items()), size))
-    if key not in _last:
-        _last.clear()
-        data = datasets.load(settings["dataset"], **arguments)
-        tensors = data.tensors(normalise="unit")
-        pool = {name: pooled(getattr(tensors, name), size) for name in ("train_images", "test_images")}
-        _last[key] = data, tensors._replace(**pool)
-    return _last[key]
+    change = _pooled, settings.get("pool", 1)
+    return recent(settings["dataset"], _data_arguments(settings), change=change, normalise="unit")
+
+
+def _pooled(tensors, size):
+    return tensors._replace(
+        train_images=pooled(tensors.train_images, size), test_images=pooled(tensors.test_images, size)
+    )
 
 
 def pooled(images, size):

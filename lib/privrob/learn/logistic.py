@@ -21,6 +21,7 @@ from torch.nn import functional
 from privrob import checks
 from privrob.accounting import hidden_state
 from privrob.learn import datasets
+from privrob.learn.datasets.recent import recent
 
 LIPSCHITZ = math.sqrt(2)  # of a record's loss: |p − y| is at most √2, |x| at most 1
 CURVATURE = 0.5  # of a record's loss: largest eigenvalue of diag(p) − p pᵀ, times |x|²
@@ -142,8 +143,8 @@ def train_cell(settings, *, streams):
         allowed = ["dataset", "seed", "device", *_DATA, *(f.name for f in fields(LogisticSettings))]
         checks.choice("settings", name, allowed)
     ready = LogisticSettings(**{f.name: settings[f.name] for f in fields(LogisticSettings) if f.name in settings})
-    data = datasets.load(settings["dataset"], **_arguments(settings))
-    tensors = data.tensors(normalise="unit", device=settings.get("device", "cpu"))
+    device = settings.get("device", "cpu")
+    data, tensors = recent(settings["dataset"], _arguments(settings), normalise="unit", device=device)
     inputs, test_inputs = features(tensors.train_images), features(tensors.test_images)
     rows = train(
         ready,
