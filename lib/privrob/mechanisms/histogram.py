@@ -89,8 +89,7 @@ def counts(values, *, width, origin=0.0):
     values = np.asarray(values)
     if values.dtype.kind != "f":  # small integers would wrap round
         values = checks.array("values", values, finite=False)
-    if not math.isfinite(checks.real("origin", origin)):
-        raise ValueError(f"origin must be finite, a left edge in the data's units, got origin={origin!r}")
+    checks.real("origin", origin, open_low=True, open_high=True)
     with np.errstate(invalid="ignore", over="ignore"):
         bins = np.floor((values - origin) / width)
     bins = bins[np.abs(bins) < 2.0**62].astype(np.int64)  # also leaves out NaN
@@ -138,8 +137,7 @@ class StableHistogram:
             raise ValueError(f"noise must have sensitivity 1, a count, got {sensitivity!r}")
         checks.real("cutoff", self.cutoff)
         checks.positive("width", self.width, finite=True)
-        if not math.isfinite(checks.real("origin", self.origin)):
-            raise ValueError(f"origin must be finite, a left edge in the data's units, got origin={self.origin!r}")
+        checks.real("origin", self.origin, open_low=True, open_high=True)
 
     @classmethod
     def karwa_vadhan(cls, epsilon, *, delta, width, origin=0.0):

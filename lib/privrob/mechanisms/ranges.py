@@ -189,8 +189,7 @@ def column_counts(data, *, width, origin=0.0, block=_BLOCK):
 
 def _column_counts(data, width, origin, block):
     width = checks.positive("width", width, finite=True)
-    if not math.isfinite(checks.real("origin", origin)):
-        raise ValueError(f"origin must be finite, a left edge in the data's units, got origin={origin!r}")
+    checks.real("origin", origin, open_low=True, open_high=True)
     parts, tables = [[] for _ in range(data.shape[1])], {}
     for start in range(0, len(data), block):
         rows = np.asarray(data[start : start + block])
