@@ -114,6 +114,7 @@ def test_scattering_refuses_what_it_cannot_do(change):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVROB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(features, "_last", [])  # of tests before
     return tmp_path / "cache" / "features"
 
 
