@@ -28,7 +28,9 @@ find_python() {
 # help needs no environment
 for word in "$@"; do
   case "$word" in
-    -h | --help) exec "$(find_python "$root/.venv/bin/python" python3.11 python3 python python3.12 python3.13)" -m privrob.suite "$@" ;;
+    -h | --help)
+      python=$(find_python "$root/.venv/bin/python" "$root/.conda-env/bin/python" python3.11 python3 python python3.12 python3.13)
+      exec "$python" -m privrob.suite "$@" ;;
     -p) break ;;
   esac
 done

@@ -258,7 +258,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(command, out,
 @pytest.mark.parametrize("arguments", [[*SMOKE], ["status"], ["clean", "--yes"], ["site"], ["bench"], ["export"]])
 def test_an_empty_name_for_a_folder_is_refused(command, arguments):
     said = refused(command, *arguments, "--out", "")
-    assert "--out: must name a folder, got '' (a shell variable that is not set?)" in said
+    assert "--out: must name a folder or file, got '' (a shell variable that is not set?)" in said
     assert not command.house.results.exists()
 
 

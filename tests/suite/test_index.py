@@ -111,14 +111,6 @@ def test_benchmarks_are_linked_to_once_they_are_there(results):
     assert f"[{index.BENCHMARKS}]({index.BENCHMARKS})." in index.index_text(results.folder)
 
 
-def test_the_claims_table_is_plain_data_without_paths(results):
-    results("dplearn/sec1_toy", "paper")
-    table = index.claims_table(results.folder)
-    assert [t["rendered"] for t in table] == [True, True, False, False]
-    assert [t["verdict"] for t in table] == ["holds", "matches", "open", "open"]
-    assert str(results.folder) not in files.dump_json(table)
-
-
 def test_links_at_the_top_jump_to_the_parts_of_the_page(results):
     results("dplearn/sec1_toy", "paper")
     text = index.index_text(results.folder)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from house import notebook
-from privrob.suite import cli, counting, files, planning, probing
+from privrob.suite import cli, counting, files, plan_arguments, planning, probing
 
 PLANS = """\
 plans = run.sweep([("toy_cells:plan_cell", {"epsilon": e}) for e in (1, 2)], label="plans")"""
@@ -270,11 +270,11 @@ def options_of_run_all(capsys):
     return set(re.findall(r"--?[a-z][a-z-]*", capsys.readouterr().out))
 
 
-@pytest.mark.parametrize("name", planning.RECIPES)
+@pytest.mark.parametrize("name", plan_arguments.RECIPES)
 def test_a_recipe_names_only_options_that_exist(name, capsys):
     assert cli.main(["plan", "--recipe", name]) == 0
     text = capsys.readouterr().out
-    assert text == planning.recipe(name)
+    assert text == plan_arguments.recipe(name)
     calls = re.findall(
         r"^\s*(?:\./run_all\.sh --no|command: \[\./run_all\.sh)[^\n]*(?:\n[^\n]*--device[^\n]*)?", text, re.M
     )
@@ -287,12 +287,12 @@ def test_a_recipe_names_only_options_that_exist(name, capsys):
 
 def test_the_slurm_recipe_is_sound_bash(tmp_path):
     script = tmp_path / "slurm.sh"
-    script.write_text(planning.recipe("slurm"), encoding="utf-8")
+    script.write_text(plan_arguments.recipe("slurm"), encoding="utf-8")
     subprocess.run(["bash", "-n", script], check=True)
 
 
 def test_the_kubernetes_recipe_is_yaml_whose_parts_find_each_other():
-    parts = {(p["kind"], p["metadata"]["name"]): p for p in yaml.safe_load_all(planning.recipe("kubernetes"))}
+    parts = {(p["kind"], p["metadata"]["name"]): p for p in yaml.safe_load_all(plan_arguments.recipe("kubernetes"))}
     service = parts["Service", "privrob-scheduler"]
     address = f"privrob-scheduler:{service['spec']['ports'][0]['port']}"
     pods = [p["spec"]["template"] for p in parts.values() if "template" in p.get("spec", {})]
@@ -310,11 +310,11 @@ def test_the_kubernetes_recipe_is_yaml_whose_parts_find_each_other():
             assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in parts
 
 
-@pytest.mark.parametrize("name", planning.RECIPES)
+@pytest.mark.parametrize("name", plan_arguments.RECIPES)
 def test_workers_of_a_recipe_start_with_options_that_dask_has(name):
     from distributed.cli import dask_scheduler, dask_worker
 
-    text = planning.recipe(name).replace("\\\n", " ").replace(",", " ")
+    text = plan_arguments.recipe(name).replace("\\\n", " ").replace(",", " ")
     for words, command in (("scheduler", dask_scheduler.main), ("worker", dask_worker.main)):
         (line,) = re.findall(rf"m +dask +{words} +([^&\]\n]*)", text)
         known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
@@ -325,5 +325,5 @@ def test_the_pages_show_both_recipes(tmp_path):
     from privrob.suite.site_parts import pages
 
     page = pages.cluster(SimpleNamespace(results=tmp_path))
-    assert all(planning.recipe(name) in page for name in planning.RECIPES)
+    assert all(plan_arguments.recipe(name) in page for name in plan_arguments.RECIPES)
     assert "plan.md" not in page

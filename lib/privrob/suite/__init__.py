@@ -4,7 +4,7 @@ Notebooks need one name from here::
 
     from privrob.suite import start
 
-    run = start("dplearn/sec1_2_mechanisms", globals())
+    run = start("dplearn/sec2_1_mechanisms", globals())
 """
 
 from __future__ import annotations

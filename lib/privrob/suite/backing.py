@@ -25,7 +25,6 @@ _NAMED = re.compile(
 )
 _SECTION = re.compile(r"\b(?:Section |Appendix |§)?([A-Z](?:\.\d+)+|(?<=Appendix )[A-Z]\b|(?<=Section )\d+(?:\.\d+)*)")
 _SLIDE = re.compile(r'slide "([^"]+)"')
-SURE = ("item", "section", "code")  # how a test was found, the best first
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,8 @@ class Test:
 
 @dataclass(frozen=True)
 class Backing:
-    """The tests behind one item, and how they were found (one of :data:`SURE`, or an empty text for none)."""
+    """The tests behind one item, and how they were found (by "item", "section" or "code", the best first, or an empty
+    text for none)."""
 
     how: str
     tests: tuple = ()

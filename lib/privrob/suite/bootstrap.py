@@ -11,7 +11,6 @@ taken up again.
 import contextlib
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -180,12 +179,6 @@ def link(python):
     script = python.parent / "privrob"
     script.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m privrob "$@"\n', encoding="utf-8")
     script.chmod(0o755)
-
-
-def version_of(python):
-    """(3, 11) and the like."""
-    out = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout
-    return tuple(map(int, re.findall(r"\d+", out)[:2]))
 
 
 def main():

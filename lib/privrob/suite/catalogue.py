@@ -20,7 +20,7 @@ TOLD = "laptop"  # the preset whose results a notebook's sentences are about
 
 
 def names():
-    """All notebooks, ``"dplearn/sec1_2_mechanisms"``: by document, then by file name."""
+    """All notebooks, ``"dplearn/sec2_1_mechanisms"``: by document, then by file name."""
     found = {p.name: p for p in (repository() / "notebooks").glob("*") if p.is_dir()}
     order = [k for k in claims_.DOCUMENTS if k in found] + sorted(set(found) - set(claims_.DOCUMENTS))
     return [f"{key}/{p.stem}" for key in order for p in sorted(found[key].glob("*.ipynb"), key=_natural)]

@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from privrob.suite import plan_arguments
 from privrob.suite.files import Locked, NoSpace, full, place
 from privrob.suite.sources import repository
 
@@ -63,6 +64,9 @@ def main(argv=None):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        print(f"stopped: {error.strerror}: {error.filename}", file=sys.stderr)
+        return 1
     except OSError as error:
         if not (why := full(error)):
             raise
@@ -98,15 +102,7 @@ def _selection(parser):
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or quoted globs; none means all")
     parser.add_argument("--preset", help="smoke, laptop (default) or paper")
     parser.add_argument("--out", **_FOLDER, help="where results go (default results/, or studies/… with changes)")
-    parser.add_argument(
-        "-p",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        dest="overrides",
-        help="change a parameter; repeatable",
-    )
+    parser.add_argument("-p", **plan_arguments.ARGUMENTS["-p"])
     sweep = "one run for each value, and a page that compares them; repeatable: every combination"
     parser.add_argument("--sweep", action="append", default=[], metavar="NAME=V1,V2", help=sweep)
     parser.add_argument("--study", metavar="FILE", help="a study's YAML file, in place of names, -p and --sweep")
@@ -199,9 +195,9 @@ def _run(study, parts, a, out):
     elsewhere = a.engine.startswith("dask://")  # its workers run the notebooks, and look for a GPU there
     if not elsewhere:
         preflight.check_loopback()
-    if not elsewhere and (a.device != "auto" or any(p.needs_gpu for p in plans)):
+    waiting = [p.name for p in plans if p.needs_gpu and not a.redraw and _runs(p, a)]
+    if not elsewhere and (a.device != "auto" or waiting):
         device = session.choose_device(a.device)
-        waiting = [p.name for p in plans if p.needs_gpu]
         if waiting and device == "cpu" and a.device != "cpu":
             raise Refused(
                 f"preset {study.preset} of {', '.join(dict.fromkeys(waiting))} wants a GPU and none is here; "
@@ -225,7 +221,7 @@ def _run(study, parts, a, out):
         if sys.version_info[:2] != (3, 11):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
         try:
-            inputs.fetch(plans)
+            inputs.fetch([p for p in plans if _runs(p, a)])
             begun = True
             for values, some, _ in parts:
                 if values:
@@ -260,6 +256,11 @@ def _run(study, parts, a, out):
     return 1 if bad else 0
 
 
+def _runs(plan, a):
+    """Whether a notebook is executed: it is not done, or is to be anyway."""
+    return a.fresh or a.redraw or plan.state()[0] != "done"
+
+
 def _list(plans, *, parameters):
     from privrob.suite.tables import took
 
@@ -285,8 +286,7 @@ def _list(plans, *, parameters):
 def _dry_run(plans, a):
     for plan in plans:
         state, why = plan.state()
-        idle = state == "done" and not a.fresh and not a.redraw
-        print(f"{'keep' if idle else 'run '}  {plan.name}  ({state}: {why})")
+        print(f"{'run ' if _runs(plan, a) else 'keep'}  {plan.name}  ({state}: {why})")
         for name, value in plan.changes.items():
             print(f"        {name} = {value!r}  (paper: {plan.source.defaults[name]!r})")
     return 0
@@ -306,20 +306,20 @@ def status(argv):
 
 def plan(argv):
     """What a preset costs on a cluster, and recipes for one."""
-    from privrob.suite import catalogue, files, planning
-    from privrob.suite import run as driver
-
-    parser = _parser("plan", planning.HELP)
+    parser = _parser("plan", plan_arguments.HELP)
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or quoted globs; none means all")
-    for name, settings in planning.ARGUMENTS.items():
+    for name, settings in plan_arguments.ARGUMENTS.items():
         parser.add_argument(name, **settings)
     a = parser.parse_args(argv)
     if a.recipe:
-        print(planning.recipe(a.recipe), end="")
+        print(plan_arguments.recipe(a.recipe), end="")
         return 0
+    from privrob.suite import catalogue, files, planning
+    from privrob.suite import run as driver
+
     options, out = planning.options(a), planning.folder()
-    files.check_writable(out)
-    with files.lock(out, purpose="./run_all.sh plan"):
+    files.check_writable(out, name="the folder of counts", way_out="make it writable, plan keeps them there")
+    with files.lock(out, purpose="./run_all.sh plan", way_out="wait for it, or stop it"):
         driver.mend(out)
         plans, notices = catalogue.plans(a.notebooks, preset=a.preset, out=out, overrides=a.overrides)
         for line in notices:

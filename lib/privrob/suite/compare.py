@@ -56,9 +56,16 @@ def _shown(claim):
     return f"{tables.verdict(claim)}, {got}" if got else tables.verdict(claim)
 
 
+def _read(folder):
+    try:
+        return record.read(folder)
+    except record.BadResult as error:
+        raise record.BadResult(f"{folder}: {error}") from None
+
+
 def _differences(first, second):
     """(lines on verdicts that differ, lines on all else) of two results of one notebook."""
-    one, two = record.read(first), record.read(second)
+    one, two = _read(first), _read(second)
     flips, rest, rounded = [], [], []
     for name in sorted(set(one["parameters"]) | set(two["parameters"])):
         x, y = one["parameters"].get(name), two["parameters"].get(name)

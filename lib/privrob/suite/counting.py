@@ -4,8 +4,9 @@ The code cells run in this process, statement by statement, with a ``run`` whose
 of computing them. Rows that are stored are handed out; so are those of planning functions (``PLANNING``), which are
 cheap and say what the trainings after them are. Any other sweep answers :class:`Pending`, which can be carried about
 but not looked into. A statement that looks into it fails, and takes with it every name that it would have set or
-changed, so that no later sweep is counted from half-made values; the statements after it go on. Nothing is written but
-``count.jsonl``, a line for each sweep, and ``status.json``, with the statements that failed.
+changed, so that no later sweep is counted from half-made values; the statements after it go on. Besides the rows of
+planning functions (and data sets that a statement loads) nothing is written but ``count.jsonl``, a line for each sweep,
+and ``status.json``, with the statements that failed.
 """
 
 from __future__ import annotations

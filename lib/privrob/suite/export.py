@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from privrob.suite import claims, findings, index, tables
-from privrob.suite.files import csv_to_rows, read_text, rows_to_csv, write_text
+from privrob.suite.files import check_writable, csv_to_rows, read_text, rows_to_csv, write_text
 
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {sign: f"\\{sign}" for sign in "&%$#_{}"}
@@ -77,9 +77,8 @@ def latex(rows, *, caption, label):
     return frame.to_latex(index=False, longtable=True, escape=False, caption=tex(caption), label=label)
 
 
-def every(results):
+def every(results, done):
     """(path without ending, caption, rows) of every table: those behind figures, and each document's verdicts."""
-    done = index.counted(results)
     for name, (folder, result) in done.items():
         for drawn in result["figures"]:
             path = folder / f"{drawn['name']}.csv"
@@ -110,10 +109,12 @@ def _row(item, digits):
 
 def write(results, *, latex_folder=None, csv_folder=None):
     """Write all tables below the folders; returns how many there are."""
-    count = 0
-    if not index.counted(Path(results)):
-        return 0
-    for name, caption, rows in every(Path(results)):
+    results, count = Path(results), 0
+    for name, folder in (("latex", latex_folder), ("csv", csv_folder)):
+        if folder:
+            check_writable(folder, name=f"--{name}", way_out="name a folder that you may write to")
+    done = index.counted(results)
+    for name, caption, rows in every(results, done) if done else ():
         count += 1
         if latex_folder:
             text = latex(rows, caption=caption, label=f"tab:{name.replace('/', ':')}")

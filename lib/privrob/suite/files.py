@@ -205,7 +205,7 @@ def holder(folder):
     return ""
 
 
-def refuse_nested(folder, below=()):
+def refuse_nested(folder, below=(), *, way_out=WAY_OUT):
     """Refuse a folder that lies in one that somebody holds, or that holds one: two runs would share files.
 
     Args: below — the folders below it that will be written to; each, and those on the way to it, must be free.
@@ -214,28 +214,29 @@ def refuse_nested(folder, below=()):
     folder = Path(folder).resolve()
     for parent in folder.parents:
         if who := holder(parent):
-            raise Locked(f"{folder.name}/ lies in {parent}, which is in use by {who}; {WAY_OUT}")
+            raise Locked(f"{folder.name}/ lies in {parent}, which is in use by {who}; {way_out}")
     way = {p for one in map(Path, below) for p in (one, *one.parents) if p != folder and p.is_relative_to(folder)}
     for one in sorted(way):
         if who := holder(one):
-            raise Locked(f"{one.relative_to(folder)}/ in {folder} is in use by {who}; {WAY_OUT}")
+            raise Locked(f"{one.relative_to(folder)}/ in {folder} is in use by {who}; {way_out}")
 
 
 @contextlib.contextmanager
-def lock(folder, *, purpose="a run", below=()):
+def lock(folder, *, purpose="a run", below=(), way_out=WAY_OUT):
     """Hold a folder for one writer. The system drops the lock when its holder dies, so none goes stale.
 
-    Args: below — the folders below it that this writer writes to (:func:`refuse_nested`).
+    Args: below — the folders below it that this writer writes to (:func:`refuse_nested`);  way_out — what the error
+        advises.
     Raises: Locked — naming the holder's process and host, before anything is touched.
     """
-    refuse_nested(folder, below)
-    with _lock(Path(folder), purpose) as path:
-        refuse_nested(folder, below)  # of two that begin at once and take their own, each sees the other
+    refuse_nested(folder, below, way_out=way_out)
+    with _lock(Path(folder), purpose, way_out) as path:
+        refuse_nested(folder, below, way_out=way_out)  # of two that begin at once each sees the other
         yield path
 
 
 @contextlib.contextmanager
-def _lock(folder, purpose):
+def _lock(folder, purpose, way_out):
     import fcntl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -252,7 +253,7 @@ def _lock(folder, purpose):
                 if tried == _TRIES:
                     stream.seek(0)
                     who = stream.read().strip() or "another process"
-                    raise Locked(f"{folder.name}/ is in use by {who}; {WAY_OUT}") from None
+                    raise Locked(f"{folder.name}/ is in use by {who}; {way_out}") from None
             time.sleep(0.05)
         if not os.fstat(stream.fileno()).st_nlink:  # its last holder made the folder, left it empty, and took it away
             raise Locked(f"{folder.name}/ was removed by a run that ended just now; give the same command again")
@@ -268,18 +269,17 @@ def _lock(folder, purpose):
 
 
 def place(text):
-    """A folder that was named on the command line; an empty name (of a variable that is not set) is refused."""
+    """A folder or file named on the command line; an empty name (of a variable that is not set) is refused."""
     if not text:
-        raise argparse.ArgumentTypeError("must name a folder, got '' (a shell variable that is not set?)")
+        raise argparse.ArgumentTypeError("must name a folder or file, got '' (a shell variable that is not set?)")
     return Path(text)
 
 
-def check_writable(folder):
+def check_writable(folder, *, name="--out", way_out="give a folder you may write to with --out DIR"):
     """Refuse a folder that cannot be written, before any work. Makes it when it is missing."""
     folder = Path(folder)
-    way_out = "give a folder you may write to with --out DIR"
     if os.path.exists(folder) and not folder.is_dir():
-        raise ValueError(f"--out must be a folder, got a file of that name: {folder}; {way_out}")
+        raise ValueError(f"{name} must be a folder, got a file of that name: {folder}; {way_out}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:  # has no name: nothing is left if we are killed here
@@ -287,8 +287,8 @@ def check_writable(folder):
             probe.flush()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ValueError(f"--out must have space left, {folder} has none; {way_out}") from error
-        raise ValueError(f"--out must be writable, {folder} is not ({error.strerror}); {way_out}") from error
+            raise ValueError(f"{name} must have space left, {folder} has none; {way_out}") from error
+        raise ValueError(f"{name} must be writable, {folder} is not ({error.strerror}); {way_out}") from error
     return folder
 
 

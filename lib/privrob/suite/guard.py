@@ -34,7 +34,7 @@ class ParameterError(ValueError):
 class Source:
     """A notebook as committed: its identity, its cells, and what its parameters cell says."""
 
-    name: str  # "dplearn/sec1_2_mechanisms"
+    name: str  # "dplearn/sec2_1_mechanisms"
     path: Path
     node: nbformat.NotebookNode
     defaults: dict

@@ -33,16 +33,16 @@ def clean(out, *, yes, studies=False):
     others = [p for p in out.iterdir() if p.name != ".lock"]
     if others and not (record.find(out) or any((out / name).is_dir() for name in MARKS)):
         raise ValueError(f"--out must be a folder that runs left, {out} holds none of their files")
-    with lock(out, purpose="./run_all.sh clean"):
+    with lock(out, purpose="./run_all.sh clean", below=[out / ".site"]):  # in which a running site has its pages
         targets = [(out / name, why) for name, why in WHAT.items() if name != "site" or (out / name / BUILT).is_file()]
         smoke = [folder for (_, preset), folder in record.find(out).items() if preset == "smoke"]
         found = [(p, why) for p, why in targets if p.exists()] + [(p, "results of the smoke preset") for p in smoke]
-        if out == repository() / "results" and (plans := repository() / "studies" / ".plan").is_dir():
-            found.append((plans, "what ./run_all.sh plan counted"))
         total = sum(_remove(path, why, out, yes) for path, why in found)
+        if out == repository() / "results" and (plans := repository() / "studies" / ".plan").is_dir():
+            total += _remove_held(plans, "what ./run_all.sh plan counted", out, yes)
         mine = sorted((repository() / "studies").glob("[!.]*")) if out == repository() / "results" else []
         for study in mine if studies else ():
-            total += _remove_study(study, out, yes)
+            total += _remove_held(study, "a study of yours", out, yes)
         print(f"{total / 2**20:9.1f} MB in all, {'removed' if yes else 'nothing removed yet: add --yes'}")
         if mine and not studies:
             amount = sum(map(size, mine)) / 2**20
@@ -59,14 +59,14 @@ def _remove(path, why, out, yes):
     return count
 
 
-def _remove_study(study, out, yes):
-    """As :func:`_remove`; a study in which somebody works stays."""
+def _remove_held(study, why, out, yes):
+    """As :func:`_remove`; a folder in which somebody works stays."""
     if not study.is_dir() or study.is_symlink():
-        return _remove(study, "a study of yours", out, yes)
+        return _remove(study, why, out, yes)
     try:
         held = [p.parent for p in study.rglob(".lock")]  # a run may have one combination of a sweep alone
         with lock(study, purpose="./run_all.sh clean", below=held):
-            return _remove(study, "a study of yours", out, yes)
+            return _remove(study, why, out, yes)
     except Locked as busy:
         print(f"     kept  {_shown(study, out)}  {busy}")
         return 0

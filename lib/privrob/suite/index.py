@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from privrob.suite import backing, catalogue, claims, findings, record, tables
-from privrob.suite.files import dump_json, load_json, plain, read_text, write_text
+from privrob.suite.files import read_text, write_text
 from privrob.suite.sources import repository
 
 COUNTED = ("paper", "laptop")
@@ -268,14 +268,3 @@ def outdated(results):
 
 def _is(path, text):
     return path.is_file() and read_text(path) == text
-
-
-def claims_table(results):
-    """Verdicts as plain data, for the site's table."""
-    return load_json(dump_json([plain_item(c) for c in judged(results)]))
-
-
-def plain_item(item):
-    """One judged item without paths of this machine."""
-    folder = item.pop("folder", None) if isinstance(item, dict) else None
-    return plain({**item, "rendered": folder is not None})

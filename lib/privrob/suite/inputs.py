@@ -59,23 +59,40 @@ def _there():
     return " ".join([*words, f"Or name a known set: {', '.join(datasets.names())}, synthetic"])
 
 
+def _sets(parameters):
+    """Names of data sets in a notebook's parameters; a set that ``more_settings`` replaces gives its replacement."""
+    more = parameters.get("more_settings")
+    more = more if isinstance(more, dict) else {}
+    for parameter, value in parameters.items():
+        if parameter.endswith(("dataset", "datasets")):
+            for name in _texts(value):
+                other = more.get(name)
+                yield other.get("dataset", name) if isinstance(other, dict) else name
+
+
 def fetch(plans):
     """Bring the data sets that the plans read, before any notebook's clock starts.
 
     An unknown name ends the run here; what cannot be had is told in full, and its notebooks fail while others go on.
     """
-    chosen = [{**p.source.defaults, **p.changes} for p in plans]
-    values = [v for parameters in chosen for name, v in parameters.items() if name.endswith("dataset")]
-    names = sorted({v for v in values if isinstance(v, str) and v and not v.startswith(("synthetic", FOLDER))})
+    values = {v for p in plans for v in _sets({**p.source.defaults, **p.changes})}
+    names = sorted(v for v in values if v and not v.startswith(("synthetic", FOLDER)))
     if not names:
         return
     from privrob.learn import datasets
+    from privrob.learn.datasets.manifest import data_folder, read_manifest
 
+    try:
+        data_folder(), read_manifest()
+    except datasets.DataUnavailable as error:  # no set could be read
+        raise guard.ParameterError(str(error)) from None
     for name in names:
         try:
             datasets.fetch(name)
         except datasets.DataUnavailable as error:
             print(f"note: {error}\n{enough(name)}")
+            if stand_in := datasets.available(name, allow_stand_in=True):
+                print(f"Notebooks that allow a stand-in, and say so, go on with one ({stand_in}).")
         except datasets.DataCorrupt as error:
             print(f"note: {error}")
 

@@ -16,53 +16,11 @@ from pathlib import Path
 
 from privrob.suite import costs, counting, probing, record, tables
 from privrob.suite import run as driver
-from privrob.suite.files import dump_json, load_json, read_text, rows_to_csv, write_text
+from privrob.suite.files import check_writable, digest, dump_json, load_json, read_text, rows_to_csv, write_text
 from privrob.suite.sources import repository
 
-HELP = """\
-What a preset costs on so many workers: counts its cells without computing them, takes their times from cells that were
-measured (results/, and --measured), and simulates workers. Lists what it cannot know. Writes only what you name.
-
-  ./run_all.sh plan --preset paper --workers 1,8,64 --csv plan.csv --page plan.md
-  ./run_all.sh plan 'ptr/*' --speed-up 20     workers that train 20 times as fast as the measured core: your factor
-  ./run_all.sh plan --measure 5               times a few steps of what was never measured, 5 minutes a kind at most
-  ./run_all.sh plan --recipe slurm            a batch file for a cluster (or: kubernetes)"""
-RECIPES = {"slurm": "slurm.sh", "kubernetes": "kubernetes.yaml"}
-ARGUMENTS = {
-    "--preset": {"default": "paper", "help": "smoke, laptop or paper (default)"},
-    "-p": {
-        "nargs": 2,
-        "action": "append",
-        "default": [],
-        "metavar": ("NAME", "VALUE"),
-        "dest": "overrides",
-        "help": "change a parameter; repeatable",
-    },
-    "--workers": {"default": "1,8,64", "metavar": "N,M", "help": "numbers of workers, a GPU or core each (1,8,64)"},
-    "--speed-up": {"type": float, "default": 1.0, "metavar": "X", "help": "a worker's speed over a measured core (1)"},
-    "--start-up": {"type": float, "default": 15.0, "metavar": "SECONDS", "help": "of each worker (15)"},
-    "--missing": {"action": "store_true", "help": "leave out cells whose rows are stored and up to date"},
-    "--measured": {"action": "append", "default": [], "metavar": "DIR", "help": "another results folder with times"},
-    "--measure": {
-        "type": float,
-        "metavar": "MINUTES",
-        "help": "time a few steps of trainings without a measured relative, here, at most so long for each kind",
-    },
-    "--csv": {"type": Path, "metavar": "FILE", "help": "write the tables: FILE, and its name with .workers.csv"},
-    "--page": {"type": Path, "metavar": "FILE", "help": "write what is said as a page of Markdown"},
-    "--time-limit": {"type": float, "default": 30.0, "metavar": "MINUTES", "help": "for counting one notebook (30)"},
-    "--jobs": {"type": int, "default": 1, "metavar": "N", "help": "notebooks counted at once (1)"},
-    "--fresh": {"action": "store_true", "help": "count again what was counted before"},
-    "--recipe": {"choices": RECIPES, "help": "print how to start a cluster, and stop"},
-    "--no-env": {"action": "store_true", "help": "use the python at hand, make no environment"},
-}
 COUNTS = ".counts"  # below the folder of plans: what was counted, taken again while nothing changed
 BOUNDS = ("low", "mid", "high")
-
-
-def recipe(name):
-    """The text of a recipe for a cluster."""
-    return read_text(Path(__file__).parent / "recipes" / RECIPES[name])
 
 
 @dataclass
@@ -118,7 +76,7 @@ def _count(plan, options, stop):
     if not total:
         return _without_sweeps(plan, options)
     kept = plan.out / COUNTS / f"{plan.name.replace('/', '.')}.{plan.preset}.json"
-    inputs = plan.inputs()
+    inputs = digest([plan.inputs(), _stored(options)])
     if kept.is_file() and not options.fresh:
         before = load_json(read_text(kept))
         if before["inputs"] == inputs:
@@ -145,6 +103,11 @@ def _count(plan, options, stop):
     if status["ok"]:
         write_text(kept, dump_json({"inputs": inputs, "sweeps": sweeps, "notes": found.notes, "whole": found.whole}))
     return found
+
+
+def _stored(options):
+    """Names of the cells that are stored: which are missing, and what follows from planned ones, hangs on them."""
+    return sorted(p.name for folder in options.measured for p in Path(folder).glob(".cells/*/*.json"))
 
 
 def _in(sweep, cell, first, last):
@@ -294,6 +257,11 @@ def options(a):
     for place in a.measured:
         if not Path(place).is_dir():
             raise ValueError(f"--measured must be a results folder, {place} is not there")
+    for name in ("csv", "page"):
+        if (path := getattr(a, name)) is not None:
+            if path.is_dir() or not path.name:
+                raise ValueError(f"--{name} must be a file to write, got a folder: {path}")
+            check_writable(path.parent, name=f"the folder of --{name}", way_out="choose one you may write to")
     if a.measure is not None and not 0 < a.measure < math.inf:
         raise ValueError(f"--measure must be above 0 minutes, got {a.measure:g}")
     numbers_of_workers(a.workers)

@@ -3,6 +3,7 @@ interface over which notebooks are run. Standard library only.
 """
 
 import importlib.util
+import os
 import socket
 import sys
 
@@ -36,10 +37,10 @@ def main():
         return 1
     missing = [package or name for name, package in NEEDED.items() if importlib.util.find_spec(name) is None]
     if missing:
-        print(
-            f"--no-env: {sys.executable} lacks {', '.join(missing)}; install them, or leave --no-env away",
-            file=sys.stderr,
-        )
+        lacks = f"{sys.executable} lacks {', '.join(missing)}"
+        conda = f"{lacks}; conda env update -f environment.yml, or conda deactivate (we make our own then)"
+        plain = f"--no-env: {lacks}; install them, or leave --no-env away"
+        print(conda if os.environ.get("CONDA_DEFAULT_ENV") == "privrob" else plain, file=sys.stderr)
     return 1 if missing else 0
 
 

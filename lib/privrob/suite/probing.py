@@ -1,4 +1,4 @@
-"""Times of trainings that have no measured relative: a few steps here, twice as a warm-up and once longer.
+"""Times of trainings that have no measured relative: a few steps here, twice (the first warms up) and once longer.
 
 What a step takes is the difference of a longer and a shorter run, so loading data and the last evaluation do not count.
 Attacks and test images are cut to a few; the amount of :func:`costs.amount` counts what is left of them. Evaluations in
@@ -7,6 +7,7 @@ between are not in it.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import TimeoutError as TooLong
 
 from privrob.suite import costs, engine, sweep
@@ -37,7 +38,7 @@ def short(settings, steps):
 def probe(unknown, *, minutes, say=print):
     """Time one training of each kind; the records, which :class:`costs.Measured` takes, of those that could be timed.
 
-    Args: unknown — {function: [(notebook, settings)]};  minutes — for each kind at most.
+    Args: unknown — {function: [(notebook, settings)]};  minutes — for each kind at most, its three runs together.
     """
     kinds = {}
     for function, found in unknown.items():
@@ -58,11 +59,11 @@ def probe(unknown, *, minutes, say=print):
 def _time(cell, minutes):
     """(record or None, in words) of a few steps of one training, in a process of its own."""
     seconds = []
-    executor = engine.LocalExecutor(1)
+    executor, deadline = engine.LocalExecutor(1), time.monotonic() + 60 * minutes
     try:
         for steps in (SHORT, SHORT, LONG):
             made = sweep.make_cells([(cell["function"], short(cell["settings"], steps))], seed=0)
-            (result,) = executor.submit(sweep.compute_group, made).result(timeout=60 * minutes)
+            (result,) = executor.submit(sweep.compute_group, made).result(timeout=max(0.0, deadline - time.monotonic()))
             if "error" in result:
                 return None, f"failed: {result['error'].strip().splitlines()[-1][:200]}"
             seconds.append(result["seconds"])

@@ -1,4 +1,4 @@
-"""The notebook's side of a run: ``run = start("dplearn/sec1_2_mechanisms", globals())``, sweeps, figures, claims, save.
+"""The notebook's side of a run: ``run = start("dplearn/sec2_1_mechanisms", globals())``, sweeps, figures, claims, save.
 
 Under the driver, the environment variable ``PRIVROB_JOB`` names the job (preset, folder, engine); in a notebook opened
 by hand the same cells run with the values that stand in them, and leave their results under ``studies/lab``.
@@ -69,7 +69,7 @@ class Job:
             for name in ("folder", "store", "stored_rows"):
                 known[name] = known.get(name) and Path(known[name])
             return cls(**known)
-        base = Path(os.environ.get("PRIVROB_OUT") or repository() / "studies" / "lab")
+        base = repository() / "studies" / "lab"
         more = [repository() / "results" / ".cells"]
         return cls(notebook, folder=base / notebook / "by hand", store=base / ".cells", more_stores=more)
 
@@ -200,8 +200,9 @@ class Run:
             warnings.warn(f"a stored cell was damaged and was computed again: {name}", stacklevel=2)
         self.stored_seconds += outcome.stored_seconds
         stale = [r["commit"] for r in outcome.records if r["stale"]]
-        self._note_sweep(label, cells, outcome.rows(), stale=len(stale), commits=sorted(set(stale)))
-        return pd.DataFrame(outcome.rows())
+        rows = outcome.rows()
+        self._note_sweep(label, cells, rows, stale=len(stale), commits=sorted(set(stale)))
+        return pd.DataFrame(rows)
 
     def _stored(self, label):
         path = self.job.stored_rows
@@ -336,8 +337,8 @@ class Run:
 
 def check_device(wanted):
     """(kind, index or "") of ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; anything else is refused."""
-    kind, _, index = str(wanted).partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
+    kind, numbered, index = str(wanted).partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (numbered and not (kind == "cuda" and index.isdigit())):
         raise ValueError(f"--device must be auto, cpu, cuda or cuda:N, got {wanted!r}")
     return kind, index
 

@@ -53,7 +53,7 @@ class Study:
         for name, values in self.sweep.items():
             if len(set(values)) < len(values):
                 raise guard.ParameterError(f"--sweep {name} must name each value once, got {', '.join(values)}")
-        if (count := len(self.settings())) > _MOST:
+        if (count := math.prod(map(len, self.sweep.values()))) > _MOST:
             raise guard.ParameterError(
                 f"--sweep must give at most {_MOST} combinations, got {count}; split it into several studies"
             )

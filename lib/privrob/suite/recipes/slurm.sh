@@ -24,7 +24,7 @@ export PRIVROB_DATA="${PRIVROB_DATA:-$CHECKOUT/../privrob-data}"  # <- data sets
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONPATH="$CHECKOUT/lib" PRIVROB_ROOT="$CHECKOUT"
 cd "$CHECKOUT"
-PATH="$CHECKOUT/.venv/bin:$PATH"                  # <- made by run_all.sh on a login node; or: conda activate privrob
+PATH="$CHECKOUT/.venv/bin:$PATH"                  # <- made by run_all.sh on a login node; with conda .conda-env/bin
 
 host=$(hostname)
 port=$((20000 + SLURM_JOB_ID % 20000))

@@ -91,7 +91,7 @@ def _details(result):
     changed = result["changed_parameters"]
     pairs = [(n, v, n in changed) for n, v in result["parameters"].items()]
     shown = ", ".join(f"<code>{html.escape(f'{n} = {v!r}')}</code>{'*' if new else ''}" for n, v, new in pairs)
-    note = " (* not the document's own setting)" if changed else ""
+    note = " (* not the notebook's default)" if changed else ""
     versions = ", ".join(f"{html.escape(n)} {html.escape(v)}" for n, v in sorted(result["versions"].items()))
     return (
         f"<details><summary>Settings and versions</summary> <p><b>Settings</b> {shown or 'none'}{note}.</p> "

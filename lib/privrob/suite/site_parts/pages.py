@@ -6,13 +6,13 @@ import html
 import re
 import struct
 
-from privrob.suite import claims, files, index, planning, tables
+from privrob.suite import claims, files, index, plan_arguments, tables
 from privrob.suite.site_parts import differences, gather, items
 from privrob.suite.sources import repository
 
 RERUN = {
-    "./run_all.sh": "everything, in minutes; what is up to date is not run again",
-    "./run_all.sh '{document}/*' --preset smoke": "some notebooks, in seconds, on synthetic data",
+    "./run_all.sh": "everything, in some hours; what is up to date is not run again",
+    "./run_all.sh '{document}/*' --preset smoke": "some notebooks, in up to a minute each, on synthetic data",
     "./run_all.sh {notebook} -p {name} {value}": "one notebook with a changed parameter: a study of yours",
 }
 STUDY = ("./run_all.sh --study {study}", "a study that is kept in a file; the README, under Change, tells more of them")
@@ -108,7 +108,7 @@ def cluster(shown):
         + (" For the preset paper [it said](plan.md)." if (shown.results / PLAN).is_file() else ""),
     ]
     for name, title, language in (("slurm", "Slurm", "bash"), ("kubernetes", "Kubernetes", "yaml")):
-        parts += [f"## {title}", f"```{language}\n{planning.recipe(name)}```"]
+        parts += [f"## {title}", f"```{language}\n{plan_arguments.recipe(name)}```"]
     return "\n\n".join(parts) + "\n"
 
 
