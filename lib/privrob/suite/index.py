@@ -133,7 +133,7 @@ SHORTS = {
     "SGD, DP-SGD, TSGD": "stochastic gradient descent, plain, private, and with trimmed gradients",
     "(i), (ii), (iii)": "two methods at one ε: the printed noise; equal numbers of steps; each in its best number",
     "`laptop`, `paper`": "presets: what two cores can do, and the notebooks' defaults",
-    "§, B.2": "sections and appendices of the document",
+    "§, B.2": "notebooks, numbered after the documents' sections and appendices where they can be",
     "*a ± b*": "a value and its standard error",
     "*x/y reproduced*": "x of the y items that were judged hold or match",
 }
