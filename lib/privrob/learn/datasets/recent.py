@@ -17,8 +17,8 @@ def recent(name, arguments, *, change=None, **how):
     The tensors are shared: nobody may change them. Where somebody does, the set is read again.
 
     Args: arguments — of :func:`privrob.learn.datasets.load`;  change — None, or (a function, its further arguments):
-        what is made of the tensors;  how — of :meth:`privrob.learn.datasets.Dataset.tensors`.
-    Returns: (:class:`~privrob.learn.datasets.Dataset`, :class:`~privrob.learn.datasets.Tensors`).
+        what is made of the tensors;  how — of :meth:`privrob.learn.datasets.types.Dataset.tensors`.
+    Returns: (:class:`~privrob.learn.datasets.types.Dataset`, :class:`~privrob.learn.datasets.types.Tensors`).
     """
     try:
         content = datasets.fingerprint(name, **arguments)
