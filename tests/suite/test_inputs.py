@@ -82,3 +82,9 @@ def test_a_set_that_cannot_be_had_is_told_with_what_is_enough(house, data, capsy
     told = capsys.readouterr().out
     assert told.startswith("note: MNIST is not on this machine (no network is allowed).")
     assert "Without a network, one of these is enough for mnist" in told
+
+
+def test_a_list_of_data_sets_is_seen_and_a_replaced_one_gives_its_replacement():
+    found = inputs._sets({"datasets": ["mnist", "cifar10"], "more_settings": {"mnist": {"dataset": "synthetic:mnist"}}})
+    assert sorted(found) == ["cifar10", "synthetic:mnist"]
+    assert list(inputs._sets({"public_dataset": "letters", "shape": [1, 2]})) == ["letters"]

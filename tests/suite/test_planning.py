@@ -327,3 +327,25 @@ def test_the_pages_show_both_recipes(tmp_path):
     page = pages.cluster(SimpleNamespace(results=tmp_path))
     assert all(plan_arguments.recipe(name) in page for name in plan_arguments.RECIPES)
     assert "plan.md" not in page
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--page", "."], "--page must be a file to write, got a folder"),
+        (["--csv", "plan_arguments.py/x.csv"], "the folder of --csv must be"),
+        (["--measured", ""], "--measured: must name a folder or file, got ''"),
+    ],
+)
+def test_files_that_cannot_be_written_are_refused_before_anything_is_counted(
+    given, words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan_arguments.py").write_text("a file, not a folder", encoding="utf-8")
+    monkeypatch.setattr(planning, "count_all", lambda *a, **k: pytest.fail("something was counted"))
+    try:
+        status = cli.main(["plan", *given])
+    except SystemExit as stop:  # of argparse
+        status = stop.code
+    assert status == 2
+    assert words in capsys.readouterr().err
