@@ -170,9 +170,9 @@ class House:
         return result
 
     def kept(self, name, preset="smoke", out=None):
-        """{file: bytes} of a notebook's results, without what differs from run to run in result.json."""
+        """{file: bytes} of a notebook's results, without what differs from run to run."""
         folder = (out or self.results) / name / preset
-        files = {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
+        files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.name != "times.jsonl"}
         return {**files, "result.json": json.dumps(self.result(name, preset, out), sort_keys=True)}
 
     def wait_for(self, condition, seconds=60):

@@ -109,8 +109,34 @@ def test_what_fails_for_another_reason_is_told_with_its_error(counted):
 def test_a_note_names_what_is_missing_not_every_way_to_get_it():
     long = "DataUnavailable: EMNIST is not on this machine. ways to get it: - download https://example.org/a.zip"
     assert planning._short(long) == "DataUnavailable: EMNIST is not on this machine"
+    tried = "DataUnavailable: MNIST is not on this machine (download: a.gz from example.org: ConnectionError)"
+    assert planning._short(tried) == "DataUnavailable: MNIST is not on this machine"
     assert planning._short("URLError: no answer from https://example.org/a.zip\nmore") == "URLError: no answer from"
     assert planning._short("ValueError: x must be 1.5, got 2.") == "ValueError: x must be 1.5, got 2"
+
+
+def test_a_count_that_lacked_something_is_counted_again(counted, monkeypatch):
+    needs = "import os\n\nn = int(os.environ['HAVE_IT'])"
+    cells = [needs, "run.sweep([('toy_cells:train_cell', {'i': i}) for i in range(n)], label='later')"]
+    found = counted(cells)
+    assert (labels(found), found.whole) == ([], False)
+    assert found.notes[0].endswith("was not counted: code cell 3: KeyError: 'HAVE_IT'")
+    monkeypatch.setenv("HAVE_IT", "2")
+    assert labels(counted(cells)) == [("later", 2)]
+
+
+def test_times_are_kept_by_what_cells_share(tmp_path):
+    cells = [{**cell(2.0, seed=i), "identity": str(i), "seconds": 2.0 + i} for i in range(3)]
+    cells.append({"function": "toy:other", "settings": {}, "identity": "o", "seconds": 1.5})
+    text = planning.costs.pack([*cells, {**cells[0], "seconds": None}])
+    assert len(text.splitlines()) == 2 + 4
+    keep = ("function", "settings", "identity", "seconds")
+    path = tmp_path / planning.costs.TIMES
+    assert planning.costs.unpack(path) == []
+    path.write_text(text)
+    assert planning.costs.unpack(path) == [{k: c[k] for k in keep} for c in cells]
+    path.write_text(text[:-9])
+    assert planning.costs.unpack(path) == [], "half a file is none"
 
 
 def test_a_count_whose_process_dies_keeps_what_was_counted_and_says_so(counted):

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from house import ROOT, notebook, small
-from privrob.suite import catalogue, compare, files, record
+from privrob.suite import catalogue, compare, files, planning, record
 
 SMOKE = ("--preset", "smoke")
 ONE, TWO = "dplearn/sec1_toy", "dplearn/sec2_toy"
@@ -87,6 +87,21 @@ def test_a_run_leaves_the_executed_notebook_rows_figures_and_verdicts(done):
         ("rows", i, 2.0, float("inf")) for i in range(3)
     ]
     assert record.read(house.results / TWO / "smoke")["claims"][1]["verdict"] == "matches", "its scale is untouched"
+
+
+def test_what_cells_took_is_kept_beside_the_result_and_read_by_a_plan_where_no_cells_are(done, tmp_path):
+    import shutil
+
+    house, _ = done
+    stored = [files.load_json(files.read_text(p)) for p in house.results.glob(".cells/*/*.json")]
+    took = {c["identity"]: c["seconds"] for c in stored}
+    shutil.copytree(house.results, clone := tmp_path / "clone", ignore=shutil.ignore_patterns(".cells"))
+    found = planning.measured([clone])
+    assert {r["identity"] for r in found} == set(took)
+    assert all(abs(r["seconds"] - took[r["identity"]]) < 1e-3 for r in found)
+    assert {files.dump_json(r["settings"]) for r in found} == {files.dump_json(c["settings"]) for c in stored}
+    (clone / ONE / "smoke" / "times.jsonl").write_text("changed by hand")
+    assert len(planning.measured([clone])) < len(found)
 
 
 def test_the_closing_words_name_every_notebook_and_where_to_read_on(done):
@@ -217,7 +232,7 @@ def test_redraw_computes_nothing_and_works_from_the_rows_alone(done):
     import shutil
 
     house, _ = done
-    kept = house.kept(TWO)
+    kept, times = house.kept(TWO), (house.results / TWO / "smoke" / "times.jsonl").read_bytes()
     shutil.move(house.results / ".cells", house.root / "cells put away")
     try:
         status, out = house.run(TWO, *SMOKE, "--redraw")
@@ -230,6 +245,7 @@ def test_redraw_computes_nothing_and_works_from_the_rows_alone(done):
             n: kept[n] for n in ("rows.csv", "draws.csv", "draws.png")
         }
         assert "4 of 4 cells were computed by other code" in redrawn["notebook.ipynb"].decode()
+        assert (house.results / TWO / "smoke" / "times.jsonl").read_bytes() == times
     finally:
         shutil.rmtree(house.results / ".cells", ignore_errors=True)
         shutil.move(house.root / "cells put away", house.results / ".cells")

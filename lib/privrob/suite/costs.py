@@ -16,6 +16,9 @@ import math
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
+
+from privrob.suite.files import dump_json, load_json, read_text
 
 STEPS = ("num_steps", "num_rounds")
 BATCH = ("batch_size", "sample_rate")
@@ -39,6 +42,7 @@ KIND = (
     *("estimator", "estimators", "study", "attack", "public_dataset", "target", "sweep", "disk", "reconstruction"),
 )
 LABELS = ("name", "label", "block", "panel", "ablation")
+TIMES = "times.jsonl"  # beside a result: what its cells took
 NEAR = math.log(1.5)  # distance of amounts up to which they are about the same
 ENOUGH = 5
 LEAST, MOST = 0.1, 0.9  # percentiles
@@ -200,6 +204,44 @@ def _percentile(ordered, share):
     low = math.floor(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+# ------------------------------------------------------------------------------------------------------ what is kept
+
+
+def pack(records):
+    """Times of cells as text, a line each; cells of one function below a line of the settings that they share.
+
+    Args: records — dicts with ``function``, ``settings``, ``seconds`` and ``identity``; those without a time are left
+    out.
+    """
+    families, lines = defaultdict(list), []
+    for one in records:
+        if isinstance(one.get("seconds"), (int, float)):
+            families[one["function"], tuple(sorted(one["settings"]))].append(one)
+    for (function, names), family in families.items():
+        first = family[0]["settings"]
+        shared = {n: first[n] for n in names if all(one["settings"][n] == first[n] for one in family)}
+        lines.append({"function": function, "settings": shared})
+        for one in family:
+            own = {n: v for n, v in one["settings"].items() if n not in shared}
+            lines.append({"identity": one["identity"], "seconds": round(one["seconds"], 3), "settings": own})
+    return "".join(dump_json(line) + "\n" for line in lines)
+
+
+def unpack(path):
+    """The records in a file of what :func:`pack` wrote, in its order; none where it is missing or damaged."""
+    records, head = [], None
+    try:
+        for line in map(load_json, read_text(path).splitlines() if Path(path).is_file() else []):
+            if "function" in line:
+                head = line
+            else:
+                settings = {**head["settings"], **line["settings"]}
+                records.append({**line, "function": head["function"], "settings": settings})
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return records
 
 
 # ------------------------------------------------------------------------------------------------------- the schedule

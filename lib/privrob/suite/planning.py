@@ -97,10 +97,11 @@ def _count(plan, options, stop):
     notes = [words for site in lost if (words := _why(site, status))]
     notes += [f"code cell {e['cell']}: counted up to {e['error']}" for e in status.get("errors", []) if _cut(e, total)]
     first = next(iter(status.get("errors", [])), None)
-    if first and not _waits(first) and not any(first["error"] in note for note in notes):
-        notes.append(f"code cell {first['cell']}: {first['error']}; what it was for may be missing")
+    if first and not _waits(first) and not any(_short(first["error"]) in note for note in notes):
+        notes.append(f"code cell {first['cell']}: {_short(first['error'])}; what it was for may be missing")
     found = Count(plan.name, sweeps, list(dict.fromkeys(notes)), status["ok"] and not notes)
-    if status["ok"]:
+    if status["ok"] and all(_waits(e) or e["error"].startswith("NameError") for e in status["errors"]):
+        # what failed for want of data or packages may be there next time
         write_text(kept, dump_json({"inputs": inputs, "sweeps": sweeps, "notes": found.notes, "whole": found.whole}))
     return found
 
@@ -128,7 +129,7 @@ def _cut(error, total):
 def _short(error):
     """Its first line up to the first sentence's end: what is missing, not all ways to get it, nor addresses."""
     first = str(error).strip().partition("\n")[0]
-    return re.split(r"\.\s|\s+\S*://", first)[0].rstrip(" .:")
+    return re.split(r"\.\s|\s+\(download|\s+\S*://", first)[0].rstrip(" .:")
 
 
 def _why(site, status):
@@ -171,7 +172,7 @@ def _result(folder, name, preset):
 
 
 def measured(folders):
-    """Records of the cells that were measured: all below the folders' ``.cells``."""
+    """Records of the cells that were measured: all below the folders' ``.cells``, and what results keep of theirs."""
     records = []
     for path in sorted(p for f in folders for p in Path(f).glob(".cells/*/*.json")):
         try:
@@ -179,6 +180,8 @@ def measured(folders):
             records.append({k: found[k] for k in ("function", "settings", "seconds", "identity")})
         except (OSError, ValueError, KeyError, TypeError):  # a half-written or foreign file says nothing
             continue
+    for path in sorted(p for f in folders for p in Path(f).glob(f"*/*/*/{costs.TIMES}")):
+        records += costs.unpack(path)
     return records
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from privrob import checks
 from privrob.kinds import Streams
 from privrob.suite import claims as claims_
-from privrob.suite import figures, guard, record, tables
+from privrob.suite import costs, figures, guard, record, tables
 from privrob.suite import sweep as sweeps
 from privrob.suite.files import (
     csv_to_rows,
@@ -113,6 +113,7 @@ class Run:
     sweeps: list = field(default_factory=list)
     drawn: list = field(default_factory=list)
     rows: dict = field(default_factory=dict)
+    cells: dict = field(default_factory=dict)  # what was computed, and how long it took
     files: dict = field(default_factory=dict)
     began: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)  # a wall clock may be set back meanwhile
@@ -194,6 +195,8 @@ class Run:
         except sweeps.NoStoredRows:
             if not (stored := self._stored(label)):
                 raise
+            before = costs.unpack(self.job.stored_rows.with_name(costs.TIMES))
+            self.cells = {r["identity"]: r for r in before} | self.cells
             self._note_sweep(label, cells, stored, stale=len(cells), commits=["as committed"])
             return pd.DataFrame(stored)
         for name in outcome.damaged:
@@ -201,6 +204,7 @@ class Run:
         self.stored_seconds += outcome.stored_seconds
         stale = [r["commit"] for r in outcome.records if r["stale"]]
         rows = outcome.rows()
+        self.cells |= {r["identity"]: r for r in outcome.records}
         self._note_sweep(label, cells, rows, stale=len(stale), commits=sorted(set(stale)))
         return pd.DataFrame(rows)
 
@@ -291,6 +295,8 @@ class Run:
             all_rows = [{"sweep": label, **row} for label, rows in self.rows.items() for row in rows]
             told = [{k: nameless(v) if isinstance(v, str) else v for k, v in row.items()} for row in all_rows]
             self.files["rows.csv"] = rows_to_csv(told).encode()
+            # no evidence, and another time each time: not among the files that the result holds hashes of
+            write_text(self.job.folder / costs.TIMES, nameless(costs.pack(self.cells.values())))
         for name, data in self.files.items():
             write_bytes(self.job.folder / name, data)
         summary = claims_.tally(judged)
