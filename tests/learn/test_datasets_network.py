@@ -281,7 +281,15 @@ def test_fetch_falls_back_on_a_stand_in_only_when_allowed(kit, tools):
         datasets.fetch("wanted", say=said.append)
     seen = datasets.fetch("wanted", allow_stand_in=True, say=said.append)
     assert (seen.stand_in, seen.label) == (True, "OTHER (standing in for WANTED)")
-    assert "OTHER may stand in for WANTED" in said
+    assert len(said) == 1, "a refusal says it by its error alone"
+    assert said[0].startswith("WANTED is not on this machine")
+    assert said[0].endswith("; OTHER may stand in for it")
+
+
+def test_a_set_is_called_by_its_title_and_any_other_name_by_itself(kit):
+    kit.add("wanted", kit.idx_form(digits(5)))
+    assert datasets.title("wanted") == "WANTED"
+    assert datasets.title("my_block") == "my block"
 
 
 def test_fetch_of_a_made_up_set_needs_nothing(kit, server):

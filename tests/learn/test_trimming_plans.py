@@ -132,10 +132,10 @@ def test_ours_stand_beside_the_printed_pairs():
     assert table.loc["ptr/table_1_mnist_label_0_eps5"]["epsilon_here"] == 3.0
     ax = plt.figure().add_subplot()
     assert trimming_plans.draw(ax, table.reset_index()) == 1
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["mnist, label 0, ε = 2"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["MNIST, label 0, ε = 2"]
     plt.close(ax.figure)
     text = trimming_plans.in_layout(table.reset_index())
-    assert "| mnist | label 0 | 3 (ours: 2) | 87.53 / 80.00 | 91.43 / 90.00 | +3.90 | +10.00 ± 1.00 | – | – |" in text
+    assert "| MNIST | label 0 | 3 (ours: 2) | 87.53 / 80.00 | 91.43 / 90.00 | +3.90 | +10.00 ± 1.00 | – | – |" in text
 
 
 def test_bad_blocks_are_refused_by_name():

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from privrob import checks
 from privrob.accounting import calibrate, pld, ptr, ptr_plan
-from privrob.learn import corruption
+from privrob.learn import corruption, datasets
 
 GAUSSIAN, PTR, DPSGD = "TSGD+Gaussian", "TSGD+PTR", "DP-SGD"
 METHODS = (GAUSSIAN, PTR, DPSGD)
@@ -337,7 +337,11 @@ def in_layout(table, *, other=GAUSSIAN):
         budget = f"{row['epsilon']:g}"
         if not math.isnan(row["epsilon_here"]) and row["epsilon_here"] != row["epsilon"]:
             budget += f" (ours: {row['epsilon_here']:g})"
-        line = [row["block"], f"{row['corruption']} {row['corruption_rate']:g}".replace("_", " "), budget]
+        line = [
+            datasets.title(row["block"]),
+            f"{row['corruption']} {row['corruption_rate']:g}".replace("_", " "),
+            budget,
+        ]
         line += [pair(row[other], row["other_ours"]), pair(row[PTR], row["ours"]), f"{row['difference']:+.2f}"]
         lines.append(line + [gap(row[name], row[f"{name}_error"]) for name in COMPARISONS])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -355,8 +359,9 @@ def draw(ax, table, *, other=GAUSSIAN):
         ax.errorbar(tried[name], tried.index + offset, xerr=2 * tried[f"{name}_error"], **how)
     hollow = {"linestyle": "none", "marker": "o", "markersize": 9, "mfc": "none", "mec": "black"}
     ax.plot(shown["difference"], shown.index, **hollow, label="printed table")
-    names = [f"{r.block}, {r.corruption} {r.corruption_rate:g}, ε = {r.epsilon_here:g}" for r in shown.itertuples()]
-    ax.set(yticks=shown.index, yticklabels=[n.replace("_", " ") for n in names])
+    kinds = [f"{r.corruption.replace('_', ' ')} {r.corruption_rate:g}" for r in shown.itertuples()]
+    names = [f"{datasets.title(r.block)}, {k}, ε = {r.epsilon_here:g}" for r, k in zip(shown.itertuples(), kinds)]
+    ax.set(yticks=shown.index, yticklabels=names)
     ax.set(xlabel=f"accuracy of {PTR} less {other}, points of the test set")
     ax.axvline(0, color="black", linewidth=0.8)
     ax.invert_yaxis()

