@@ -14,6 +14,8 @@ import numpy as np
 
 from privrob import checks
 
+_BLOCK = 2**15  # numbers that stay in a cache
+
 
 def _vectors(vectors):
     vectors = checks.array("vectors", vectors, ndim=2)
@@ -51,7 +53,9 @@ class Median:
     """The median of each coordinate; of an even number, the middle of the two in the middle."""
 
     def __call__(self, vectors):
-        return np.median(_vectors(vectors), axis=0)
+        vectors = np.sort(_vectors(vectors), axis=0)  # faster than np.median, which selects
+        middle = len(vectors) // 2
+        return vectors[middle] if len(vectors) % 2 else (vectors[middle - 1] + vectors[middle]) / 2
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,9 @@ class TrMean(_Tolerant):
     def __call__(self, vectors):
         vectors = _vectors(vectors)
         _few(self.f, len(vectors), most=(len(vectors) - 1) // 2, rule="TrMean")
-        kept = slice(self.f, len(vectors) - self.f)
         if self.f:
-            vectors = np.partition(vectors, (self.f, len(vectors) - self.f - 1), axis=0)
-        return vectors[kept].mean(axis=0)
+            vectors = np.sort(vectors, axis=0)[self.f : len(vectors) - self.f]
+        return vectors.mean(axis=0)
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,11 @@ class GeometricMedian:
 
     def __call__(self, vectors):
         vectors = _vectors(vectors)
-        point = np.zeros(vectors.shape[1])
+        point, many = np.zeros(vectors.shape[1]), max(1, _BLOCK // max(1, vectors.shape[1]))
+        blocks = [vectors[i : i + many] for i in range(0, len(vectors), many)]
         for _ in range(self.T):
-            weights = 1 / np.maximum(np.linalg.norm(vectors - point, axis=1), self.nu)
+            distances = np.concatenate([np.linalg.norm(block - point, axis=1) for block in blocks])
+            weights = 1 / np.maximum(distances, self.nu)
             point = weights @ vectors / weights.sum()
         return point
 
