@@ -104,6 +104,15 @@ def test_what_cells_took_is_kept_beside_the_result_and_read_by_a_plan_where_no_c
     assert len(planning.measured([clone])) < len(found)
 
 
+def test_sections_stand_in_their_order_and_appendices_behind_them():
+    names = catalogue.names()
+    assert (
+        names.index("ptr/sec7_1_attackers") < names.index("ptr/appendix_b2_table_2") < names.index("fdp/sec6_1_vectors")
+    )
+    found = list(record.find(ROOT / "results"))
+    assert [name for name, preset in found if preset == "laptop"] == names
+
+
 def test_the_closing_words_name_every_notebook_and_where_to_read_on(done):
     house, out = done
     assert "1 of 2 judged in full: 1 reproduced; 1 tried only as a trend: it agrees" in line_of(out, ONE)

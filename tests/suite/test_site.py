@@ -345,6 +345,11 @@ def test_inline_marks_are_set_and_all_else_is_escaped():
     )
 
 
+def test_a_label_behind_a_sentence_becomes_a_field_too():
+    out = lay_out(["The place. Args: data — utilities, shape (k,)."])
+    assert [line.strip() for line in out if line] == ["The place.", ":Args:", "* ``data`` — utilities, shape (k,)."]
+
+
 def test_docstrings_of_the_house_become_fields():
     text = """Head |x|, *args and claims_.
 

@@ -20,16 +20,10 @@ TOLD = "laptop"  # the preset whose results a notebook's sentences are about
 
 
 def names():
-    """All notebooks, ``"dplearn/sec2_1_mechanisms"``: by document, then by file name."""
+    """All notebooks, ``"dplearn/sec2_1_mechanisms"``: by document, sections in their order, appendices behind them."""
     found = {p.name: p for p in (repository() / "notebooks").glob("*") if p.is_dir()}
     order = [k for k in claims_.DOCUMENTS if k in found] + sorted(set(found) - set(claims_.DOCUMENTS))
-    return [f"{key}/{p.stem}" for key in order for p in sorted(found[key].glob("*.ipynb"), key=_natural)]
-
-
-def _natural(path):
-    import re
-
-    return [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", path.stem)]
+    return [f"{key}/{p.stem}" for key in order for p in sorted(found[key].glob("*.ipynb"), key=record.place)]
 
 
 class NoSuchNotebook(guard.ParameterError):

@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,12 +83,19 @@ def checksum(result):
     return digest({k: v for k, v in result.items() if k != "sha256"})
 
 
+def place(path):
+    """Where a notebook stands among those of its document, as a key to sort by: numbers as numbers, appendices last."""
+    name = Path(path).stem
+    return name.startswith("appendix"), [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", name)]
+
+
 def find(results):
     """All result folders below: {(notebook, preset): folder}, in order."""
     found = {}
     for key in DOCUMENTS:
-        for path in sorted(Path(results).glob(f"{key}/*/*/result.json")):
-            found[f"{key}/{path.parent.parent.name}", path.parent.name] = path.parent
+        folders = [path.parent for path in Path(results).glob(f"{key}/*/*/result.json")]
+        for folder in sorted(folders, key=lambda f: (place(f.parent), f.name)):
+            found[f"{key}/{folder.parent.name}", folder.name] = folder
     return found
 
 

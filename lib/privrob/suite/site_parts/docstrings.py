@@ -27,6 +27,7 @@ LABELS = (
 )
 _LABEL = re.compile(rf"^({'|'.join(LABELS)}):(?: +(?=\S)|$)")
 _INLINE_LABEL = re.compile(rf" {{2,}}(?=(?:{'|'.join(LABELS)}): )")
+_AFTER_A_SENTENCE = re.compile(r"(?<=[.!?]) (?=(?:Args|Returns|Raises): )")
 _KEPT = re.compile(r"``.+?``(?!`)|:[\w:.+-]+:`[^`]+`|`[^`]+`(?:__?)?", re.S)
 _BEFORE, _AFTER = "'\"([{<-/:", "'\")]}>-/\\:.,;!?"  # what reStructuredText lets markup touch, with these categories:
 _DASHES = ("Ps", "Pe", "Pi", "Pf", "Pd", "Po")
@@ -52,6 +53,7 @@ def lay_out(lines):
             verbatim = 0
             out += ["::", "", *paragraph, ""]
         else:
+            paragraph = [part for line in paragraph for part in _AFTER_A_SENTENCE.split(line)]
             before = next((i for i, line in enumerate(paragraph) if _LABEL.match(line)), len(paragraph))
             out += [*escape("\n".join(paragraph[:before])).split("\n"), ""]
             if paragraph[before:]:
