@@ -119,8 +119,9 @@ def test_a_changed_copy_of_the_data_and_no_data_count_as_other_data():
         assert item["changed"]["dataset"] == {"paper": "mnist", "here": here}
 
 
-def test_synthetic_data_in_place_of_the_real_ones_means_not_tried():
-    item = judge(SCALED, {"got": 1.3, "agrees": True}, parameters={"epochs": 10}, data=[SYNTHETIC])
+@pytest.mark.parametrize("data", [SYNTHETIC, {**ORIGINAL, "name": "folder:mine"}])
+def test_made_up_data_or_own_images_in_place_of_the_real_ones_mean_not_tried(data):
+    item = judge(SCALED, {"got": 1.3, "agrees": True}, parameters={"epochs": 10}, data=[data])
     assert (item["verdict"], item["reason"], item["surprise"]) == ("not tried", "needs data", False)
 
 

@@ -65,7 +65,7 @@ def test_a_finding_must_name_claims_of_its_document(written):
     assert written()[0].claims == ("dplearn/sec1_toy_true",)
     for change, said in {
         "claims": (["dplearn/none"], "no such claim: dplearn/none"),
-        "kind": ("rumour", "kind must be one of broken formula"),
+        "kind": ("rumour", "kind must be one of stated privacy"),
         "document": ("ptr", "claims of another document"),
         "title": (None, None),
     }.items():

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from house import ROOT
+from house import ROOT, kill
 from privrob.suite import cli, files, guard, studies, tables
 from privrob.suite.studies import Study
 
@@ -101,6 +101,15 @@ def test_rows_that_have_a_column_of_the_swept_name_keep_both(tmp_path):
     studies._together(study, tmp_path, ONE)
     rows = files.csv_to_rows((tmp_path / "dplearn.sec1_toy.rows.csv").read_text(encoding="utf-8"))
     assert [(r["swept_seed"], r["seed"], r["scale"]) for r in rows] == [(4, 0, 1.0), (5, 0, 1.0)]
+
+
+def test_a_study_that_is_killed_has_left_its_file(house):
+    out = house.root / "studies" / "killed"
+    driver = house.start("sec1_toy", "--preset", "smoke", "-p", "sleep", 60, "--out", out)
+    house.wait_for((out / "study.yaml").is_file)
+    kill(driver.pid)
+    driver.wait(timeout=30)
+    assert studies.read(out / "study.yaml").parameters == {"sleep": "60"}
 
 
 def test_a_sweep_runs_each_value_compares_them_and_its_file_runs_it_again(house, capsys, monkeypatch):

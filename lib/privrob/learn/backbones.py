@@ -123,7 +123,8 @@ def _torchvision():
         from torchvision import models
     except (ImportError, RuntimeError) as error:  # RuntimeError: built for another torch
         raise ImportError(
-            "networks 'resnet18' and 'vgg11' need a torchvision that fits this torch: pip install 'privrob[vision]', "
-            "or choose network 'efficientnet_lite0'"
+            "networks 'resnet18' and 'vgg11' need torchvision, which is no part of the environment: install the "
+            f"release that fits torch {torch.__version__} into it (pip install torchvision), or choose network "
+            "'efficientnet_lite0'"
         ) from error
     return models

@@ -111,6 +111,13 @@ class Plan:
         """Claims whose verdict is not the expected one. In a study, where a trend leads is a finding, no fault."""
         return [c["id"] for c in result["claims"] if c["surprise"] and not (self.study and c["verdict"] == "trend")]
 
+    def surprised(self, result):
+        """What is to be said of verdicts that are not the expected ones; empty where all are."""
+        if not (found := self.surprises(result)):
+            return ""
+        why = "; expected is what comes out with the notebook's own parameters" if self.study else ""
+        return f"verdict not as expected: {', '.join(found)}{why}"
+
     def state(self):
         """("done" | "stale" | "missing" | "damaged", why) of the results that are there."""
         try:
@@ -122,12 +129,8 @@ class Plan:
         if "notebook.ipynb" not in result["files"] or "sha256" not in result:
             return "stale", "made before results had checksums"
         if result["inputs"] == self.inputs():
-            surprises = self.surprises(result)
-            return (
-                ("surprise", f"verdict not as expected: {', '.join(surprises)}")
-                if surprises
-                else ("done", claims_.tally(result["claims"]))
-            )
+            words = self.surprised(result)
+            return ("surprise", words) if words else ("done", claims_.tally(result["claims"]))
         if result["sources"]["notebook"] != notebook_hash(self.source):
             return "stale", "the notebook changed"
         if result["sources"]["library"] != library_hash(self.source):

@@ -162,7 +162,7 @@ def judge(claim, evidence, *, parameters, data):
             raise ClaimError(f"{claim.id}: not tried because of {reason!r}; the reasons are {', '.join(REASONS)}")
         return _result(claim, evidence, "not tried", reason=reason)
     changed = touched(claim, parameters, data)
-    if "dataset" in changed and any(d["kind"] == "synthetic" for d in data):
+    if "dataset" in changed and any(d["kind"] == "synthetic" or d["name"].startswith("folder:") for d in data):
         return _result(claim, evidence, "not tried", reason="needs data", changed=changed)
     if claim.kind == "number":
         got, spread = evidence["got"], evidence.get("spread") or 0.0

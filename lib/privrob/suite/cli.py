@@ -223,6 +223,8 @@ def _run(study, parts, a, out):
         try:
             inputs.fetch([p for p in plans if _runs(p, a)])
             begun = True
+            if study.changes:
+                studies.leave(study, out)
             for values, some, _ in parts:
                 if values:
                     print(f"\n{', '.join(f'{n} = {v}' for n, v in values.items())}")
@@ -425,8 +427,10 @@ def diff(argv):
         "Compares two results folders: parameters, verdicts and rows of the notebooks that both have.\n"
         "Exit status 0: no differences, 1: some, 2: a folder is no results folder.",
     )
-    parser.add_argument("first", type=place)
-    parser.add_argument("second", type=place)
+    for name in ("first", "second"):
+        parser.add_argument(
+            name, type=place, help="a folder of results: results, a study's, or one of another checkout"
+        )
     a = parser.parse_args(argv)
     from privrob.suite import compare
 

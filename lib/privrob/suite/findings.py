@@ -19,17 +19,18 @@ from privrob.suite.sources import repository
 
 TITLE, PAGE, LETTERS = "Where we differ, and why", "FINDINGS.md", "LETTERS.md"
 KINDS = {
-    "broken formula": "A formula or statement that does not hold as printed",
     "stated privacy not reached": "A stated privacy that the mechanism does not have",
     "figure from a slip in a program": "A figure that a mistake in a program brings about",
     "comparison not alike": "A comparison of unlike things, or one whose terms are not said",
+    "broken formula": "A formula or statement that does not hold as printed",
     "printed numbers": "Numbers that cannot be, or that contradict one another",
     "holds better": "What holds, and often holds better than stated",
 }
 INTRODUCTION = (
     "The documents are careful work; the table in the README counts for each what holds as printed and what does not. "
     "Here is what a reader should know before building on them: what does not hold as printed, what a figure or a "
-    "comparison rests on, and what holds better than stated. Each finding names what mends it, and its evidence is one "
+    "comparison rests on, and what holds better than stated, in this order: privacy, figures, comparisons, formulas, "
+    "printed numbers, and what holds. Each finding names what mends it, and its evidence is one "
     "click away."
 )
 ERRORS = ("corrected", "differs", "fails")
@@ -59,7 +60,7 @@ class Finding:
 
 
 def load(path=None):
-    """All findings in the order of the file; none where there is no file. Refuses what cannot be shown."""
+    """All findings by kind, then as in the file; none without one. Refuses what cannot be shown."""
     path = Path(path or repository() / "data" / "findings.yaml")
     if not path.is_file():
         return []
@@ -82,7 +83,7 @@ def load(path=None):
         if not finding.claims or finding.id in {f.id for f in found}:
             raise FindingError(f"findings.yaml, {name}: needs claims, and an id of its own")
         found.append(finding)
-    return found
+    return sorted(found, key=lambda f: list(KINDS).index(f.kind))
 
 
 def unfounded(finding, judged):

@@ -198,7 +198,7 @@ def _as(value, like, where):
         return value
     if isinstance(like, float):
         if isinstance(value, str):
-            refuse("; numbers stand without quotes, in presets.yaml with a point: 1.0e-5")
+            refuse("; numbers stand without quotes, such as 0.5 or (in YAML with a point) 1.0e-5")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             refuse()
         try:

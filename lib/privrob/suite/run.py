@@ -243,9 +243,8 @@ def finish(plan, folder, status, seconds):
                 folder, plan.source, changes=plan.changes, token=job["token"], inputs=job["inputs"]
             )
             put_in_place(evidence.tidy(node, evidence.note(plan)), folder, plan)
-            surprises = plan.surprises(result)
-            if surprises:
-                return Ended(plan.name, "surprise", f"verdict not as expected: {', '.join(surprises)}", seconds)
+            if words := plan.surprised(result):
+                return Ended(plan.name, "surprise", words, seconds)
             return Ended(plan.name, "ran", result["summary"], seconds)
         except evidence.NotRun as problem:
             error = f"not accepted: {problem}"

@@ -220,12 +220,17 @@ def joined(study, out):
     return replace(study, notebooks=both, title=study.title or there.title)
 
 
+def leave(study, out):
+    """Put the study's own file into its folder, from which it is run again, also where this run is killed."""
+    write_text(Path(out) / FILE, study.text())
+
+
 def write(study, out, planned=()):
     """Leave the study's own file in its folder, and the page that compares its combinations; returns the page or None.
 
     What has no results (yet) is named in the page, of the notebooks that are there and of those ``planned``.
     """
-    write_text(Path(out) / FILE, study.text())
+    leave(study, out)
     if not study.sweep:
         return None
     results, read_, rows, sections = {}, {}, [], []
