@@ -15,12 +15,17 @@ export HOME="${HOME:-/nonexistent}"
 
 # the first interpreter of these names that is new enough
 find_python() {
-  local name
+  local name said words=""
   for name in ${PRIVROB_PYTHON:-} "$@"; do
-    if command -v "$name" >/dev/null 2>&1 && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+    command -v "$name" >/dev/null 2>&1 || continue
+    if said=$("$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>&1); then
       command -v "$name"; return
     fi
+    # one that is too old says nothing
+    if [ -n "$said" ] && [ -z "$words" ]; then words="$(command -v "$name") does not start, and says:"$'\n'"$said"; fi
   done
+  if [ -n "$words" ]; then echo "privrob needs Python 3.11 or newer; $words
+mend that, or name another one in PRIVROB_PYTHON" >&2; return 2; fi
   echo "privrob needs Python 3.11 or newer and found none; install one (or conda), or name it in PRIVROB_PYTHON" >&2
   return 2
 }

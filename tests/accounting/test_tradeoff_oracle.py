@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from privrob.accounting import fdp_forms, tradeoff_oracle
 from privrob.accounting.tradeoff import Tradeoff
@@ -73,6 +74,12 @@ def test_noise_at_the_extremes_is_that_of_sixty_digits(trials, prob, top):
     want = np.minimum(*tradeoff_oracle.noise(alpha, **how))
     assert noise.tradeoff(alpha, **HOW) == pytest.approx(want, abs=1e-12)
     assert fdp_forms.theorem_2(alpha, **how) == pytest.approx(want, abs=1e-12)
+
+
+def test_what_hardly_ever_happens_is_not_lost_in_sixty_digits():
+    found = tradeoff_oracle.noise([0.0, 0.5], num_trials=59, success_prob=8.2e-8, max_value=11)[0]
+    assert found == pytest.approx([stats.binom.sf(10, 59, 8.2e-8)] * 2, rel=1e-9)
+    assert 0 < found[0] < 1e-66
 
 
 def test_inf_at_a_breakpoint_counts_the_whole_atom():

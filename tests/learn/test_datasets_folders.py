@@ -165,12 +165,77 @@ def test_sizes_must_agree_or_be_asked_for(kit):
         ({"test/bird/0.png": image_bytes((1, 2, 3))}, "every test class must be a training class, got 'bird' besides"),
         ({"train/dog.png": image_bytes((1, 2, 3))}, r"images must lie in train/<class>/, got 1 without a class folder"),
         ({"test/images/1.png": image_bytes((1, 2, 3))}, r"images must lie in test/<class>/, got 1 without"),
+        (
+            {"train/dog/9.gif": b"GIF89a", "train/dog/8.GIF": b"GIF89a", "test/fox/0.webp": b"RIFF"},
+            r"must hold images as .png, .jpg, .jpeg, .bmp, got 2 .gif, 1 .webp, such as test/fox/0.webp; convert them",
+        ),
+        ({"train/fox/0.tif": b"II*"}, r"got 1 .tif, such as train/fox/0.tif"),
+        ({"train/fox/0.npy": b"x"}, r"each class folder must hold images \(.png, .*\), got none in train/fox/; put"),
+        ({"train/fox/Thumbs.db": b"x"}, r"got none in train/fox/"),
+        (
+            {"training/dog/0.png": image_bytes((1, 2, 3))},
+            r"must hold one training split, got train/ and training/; join",
+        ),
+        ({"classes.txt": b"big cat\n\xe9t\xe9\ndog"}, r"classes.txt must be UTF-8, got other bytes in line 2; save it"),
         ({"train/dog/deep.png": image_bytes(7, mode="I;16")}, "must have 8 bits a channel, got mode I;16"),
     ],
 )
 def test_what_does_not_fit_is_named(kit, changes, words):
     unpack(pets() | changes, kit.data / "pets")
     with pytest.raises(DataCorrupt, match=words):
+        datasets.load("folder:pets")
+
+
+@pytest.mark.parametrize("wrapper", ["", "around/"])
+def test_a_set_of_images_that_are_not_read_is_refused_by_their_type(kit, wrapper):
+    files = {f"{wrapper}train/{name}/{k}.webp": b"RIFF" for name in "ab" for k in range(3)}
+    (kit.data / "pets.zip").write_bytes(zip_bytes(files))
+    with pytest.raises(DataCorrupt, match=r"got 6 .webp, such as train/a/0.webp; convert them to PNG"):
+        datasets.load("folder:pets")
+
+
+def test_an_empty_class_folder_is_refused(kit):
+    unpack(pets(), kit.data / "pets")
+    (kit.data / "pets/train/fox").mkdir()
+    with pytest.raises(DataCorrupt, match=r"got none in train/fox/; put images there, or move the folder elsewhere"):
+        datasets.load("folder:pets")
+
+
+def test_other_files_and_folders_beside_the_splits_are_told_with_their_number(kit, capsys):
+    extra = {"train/dog/a.npy": b"x", "test/dog/b.npy": b"x", "train/dog/mask": b"x"}
+    quiet = {"train/dog/notes.txt": b"x", "train/Thumbs.db": b"x", "README": b"x", "train/dog/.DS_Store": b"x"}
+    strays = {f"unlabelled/{k}.png": image_bytes((1, 2, 3)) for k in range(3)}
+    strays["val/dog/0.png"] = image_bytes((1, 2, 3))
+    unpack(pets() | extra | quiet | strays, kit.data / "told")
+    assert datasets.load("folder:told").provenance.num_train == 12
+    told = capsys.readouterr().err
+    assert "told: left out as no images: 2 .npy, 1 without an ending, such as test/dog/b.npy\n" in told
+    assert "told: test/ is the test split, and val/ is not read\n" in told
+    assert "told: 3 images in no split are left out, such as unlabelled/0.png\n" in told
+    assert "txt" not in told
+
+
+@pytest.mark.parametrize("channels", [None, 1])
+def test_an_image_of_too_many_pixels_is_refused(kit, monkeypatch, channels):
+    from PIL import Image
+
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    unpack(pets() | {"train/dog/huge.png": image_bytes(1, size=(9, 6), mode="1")}, kit.data / "pets")
+    with pytest.raises(DataCorrupt, match=r"train/dog/huge.png must have at most 40 pixels, got more; make it smaller"):
+        datasets.load("folder:pets", channels=channels)
+
+
+@pytest.mark.parametrize("name", [b"train/dog/\xff.png", b"train/d\xffg/0.png"])
+def test_a_name_that_is_not_utf8_is_refused(kit, name):
+    unpack(pets(), kit.data / "pets")
+    path = os.path.join(os.fsencode(kit.data / "pets"), name)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(image_bytes((1, 2, 3)))
+    except OSError:
+        pytest.skip("this file system has no such names")
+    with pytest.raises(DataCorrupt, match=r"pets/train/d.*\\xff.*png must have a name in UTF-8; rename it"):
         datasets.load("folder:pets")
 
 

@@ -228,3 +228,28 @@ def test_the_way_on_is_told_once_while_a_step_is_long(monkeypatch, capfd):
     told = capfd.readouterr().err
     assert told.count("still installing") >= 2
     assert told.count("go another way") == 1
+
+
+@pytest.mark.parametrize("more", [["--no-env"], [], ["--help"]])
+def test_the_script_shows_what_a_python_says_that_does_not_start(tmp_path, more):
+    for name, text in {"python": "exit 1", "python3": "echo Fatal: no codec >&2; echo at line 7; exit 1"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    shutil.copy(ROOT / "run_all.sh", tmp_path / "run_all.sh")  # beside it is no environment
+    env = {"PATH": f"{tmp_path}:{tools(tmp_path)}"}
+    done = subprocess.run(["/bin/bash", tmp_path / "run_all.sh", *more], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"privrob needs Python 3.11 or newer; {tmp_path}/python3 does not start, and says:\nFatal: no codec\n"
+        "at line 7\nmend that, or name another one in PRIVROB_PYTHON\n"
+    )
+    (tmp_path / "python3").unlink()  # left is one that is too old, which says nothing
+    done = subprocess.run(["/bin/bash", tmp_path / "run_all.sh", *more], env=env, capture_output=True, text=True)
+    assert "found none; install one (or conda), or name it in PRIVROB_PYTHON" in done.stderr
+
+
+def tools(folder):
+    """A folder with the one program that the script calls before it has found a Python."""
+    (folder / "tools").mkdir()
+    (folder / "tools" / "dirname").symlink_to(shutil.which("dirname"))
+    return folder / "tools"

@@ -1,11 +1,15 @@
 """Calls that are refused before anything runs, and verbs that run nothing."""
 
+import errno
 import json
+import os
+import subprocess
 import time
 
 import nbformat
 import pytest
 
+from fault_kit import mounted
 from house import notebook
 from privrob.suite import catalogue, cli, guard, inputs
 
@@ -155,7 +159,6 @@ def test_help_shows_examples_and_presets(call):
 
 
 def test_help_needs_no_package_so_that_it_comes_before_the_environment(house):
-    import subprocess
     import sys
 
     code = (
@@ -320,3 +323,21 @@ def test_a_call_that_is_refused_leaves_no_study_in_a_folder_that_was_there(call,
     err = refused(call, "sec1_toy", "--preset", "smoke", "-p", "scale", "3", "--out", tmp_path)
     assert "mnits" in err
     assert not (tmp_path / "study.yaml").exists()
+
+
+def test_a_file_system_made_read_only_is_told_in_words(call, tmp_path):
+    with mounted(tmp_path, "size=1m"):
+        (tmp_path / ".cells").mkdir()
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+        status, _, err = call("clean", "--yes", "--out", tmp_path)
+    assert (status, err) == (1, f"stopped: Read-only file system: {tmp_path / '.lock'}\n")
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR])
+def test_a_place_that_cannot_be_used_stops_any_verb_in_words(capsys, monkeypatch, number):
+    def fails(argv):
+        raise OSError(number, os.strerror(number), "/a/place")
+
+    monkeypatch.setattr(cli, "status", fails)
+    assert cli.main(["status"]) == 1
+    assert capsys.readouterr().err == f"stopped: {os.strerror(number)}: /a/place\n"

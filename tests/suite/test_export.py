@@ -84,3 +84,18 @@ def test_latex_takes_it(here, tmp_path):
     (tmp_path / "all.tex").write_text(page)
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"], cwd=tmp_path)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--csv", "--latex"])
+def test_no_table_is_written_among_the_results(here, tmp_path, capsys, option):
+    (tmp_path / "link").symlink_to(here.results)
+    for place in (here.results, here.results / "x", tmp_path / "link" / "x", here.root / "y" / ".." / "results" / "x"):
+        assert cli.main(["export", option, str(place)]) == 2
+        told = capsys.readouterr().err
+        assert f"{option} must lie outside the results, got {place}, in {here.results}; name another folder" in told
+    assert not (here.results / "x").exists()
+    study = here.results / "dplearn"  # a folder that is exported in place of results/
+    for out, place in ((tmp_path, tmp_path / "x"), (study, here.results / "x")):
+        with pytest.raises(ValueError, match=f"{option} must lie outside the results"):
+            export.write(out, **{f"{option[2:]}_folder": place})
+        assert not place.exists()

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from house import ROOT
-from privrob.suite import claims, files, findings, index, tables
+from privrob.suite import claims, files, findings, index, record, tables
 
 SHA = "0" * 64
 
@@ -64,6 +64,19 @@ def test_the_paper_run_counts_before_the_laptop_run_and_smoke_never(results):
     assert "| 4 | 2 | 0 | 0 | 0 | 2 |" in text
     assert "[§1](dplearn/sec1_toy/paper/notebook.ipynb)" in text
     assert f"`{one}`, preset `paper`: 2/2 reproduced. Commit abc, CPU, 2 min. Data: none needed." in text
+
+
+def test_a_result_that_was_changed_by_hand_does_not_count(results):
+    one = "dplearn/sec1_toy"
+    results(one, "laptop", got=2.0)
+    path = results.folder / one / "laptop" / "result.json"
+    result = files.load_json(files.read_text(path))
+    files.write_text(path, files.dump_json({**result, "sha256": record.checksum(result)}))
+    assert one in index.counted(results.folder)
+    result["claims"][1]["got"] = 7.0
+    files.write_text(path, files.dump_json({**result, "sha256": record.checksum({**result, "claims": []})}))
+    with pytest.warns(UserWarning, match="laptop does not count: result.json was changed by hand; run it again"):
+        assert one not in index.counted(results.folder)
 
 
 def test_infinity_stands_in_words_and_bars_do_not_break_the_table(results):

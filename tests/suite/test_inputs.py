@@ -1,9 +1,12 @@
 """Data is seen to before anything starts: folders that are not there are refused, missing sets told file by file."""
 
+import os
+
 import pytest
+from PIL import Image
 
 from privrob.learn import datasets
-from privrob.suite import cli, inputs
+from privrob.suite import catalogue, cli, inputs
 
 ONE = "sec1_toy"
 
@@ -51,6 +54,39 @@ def test_a_folder_inside_a_list_is_found_too(house, data, capsys):
 
 def test_parameters_can_be_listed_whatever_folders_there_are(house, data):
     assert cli.main(["--list", ONE, "-p", "dataset", "folder:NOPE"]) == 0
+
+
+def test_images_that_changed_make_other_inputs(house, data):
+    for split, name in (("train", "a"), ("train", "b"), ("test", "a"), ("test", "b")):
+        (data / "mine" / split / name).mkdir(parents=True)
+        Image.new("L", (4, 4), 9).save(data / "mine" / split / name / "1.png")
+
+    def told():
+        (plan,), _ = catalogue.plans([ONE], preset="smoke", out=house.results, overrides=[("dataset", "folder:mine")])
+        return plan.inputs()
+
+    values = {"dataset": "folder:mine", "num": [1, "folder:nowhere"]}
+    before, found = told(), inputs.images_of(values)
+    assert set(found) == {"folder:mine", "folder:nowhere"}
+    assert found["folder:nowhere"] is None
+    Image.new("L", (4, 4), 7).save(data / "mine" / "train" / "a" / "1.png")
+    os.utime(data / "mine" / "train" / "a" / "1.png", (1, 1))  # within one tick of a coarse clock
+    assert inputs.images_of(values) != found
+    assert told() != before
+    assert inputs.images_of({"dataset": "mnist"}) == {}
+
+
+def test_a_set_that_is_here_itself_now_is_better_than_what_stood_for_it(monkeypatch):
+    letters = {"name": "emnist_letters", "kind": "stand_in", "stand_in": True, "variant": "stand-in: OCR letters"}
+    letters["label"] = "OCR letters (standing in for EMNIST Letters)"
+    mnist = {"name": "mnist", "kind": "real", "stand_in": False, "variant": "original", "label": "MNIST"}
+    monkeypatch.setattr(datasets, "available", lambda name, **how: None)
+    assert inputs.better([letters, mnist]) is None
+    monkeypatch.setattr(datasets, "available", lambda name, **how: "cache: EMNIST Letters (original)")
+    assert inputs.better([mnist]) is None
+    assert inputs.better([letters]) == (
+        "EMNIST Letters itself is here now, made from OCR letters (standing in for EMNIST Letters)"
+    )
 
 
 def test_what_is_enough_names_each_file_the_folder_and_where_it_is_now(data, monkeypatch):

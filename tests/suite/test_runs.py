@@ -271,7 +271,7 @@ def test_changed_inputs_are_told_by_status(done, monkeypatch):
     presets = house.root / "notebooks" / "presets.yaml"
     text = presets.read_text()
     presets.write_text(text.replace("num_cells: 3", "num_cells: 2"))
-    assert state(ONE) == ("stale", "parameters or claims changed")
+    assert state(ONE) == ("stale", "parameters, claims or images changed")
     presets.write_text(text)
     house.write(ONE, notebook(ONE, extra=[WARN + "  # changed"]))
     assert state(ONE) == ("stale", "the notebook changed")

@@ -103,6 +103,26 @@ def test_rows_that_have_a_column_of_the_swept_name_keep_both(tmp_path):
     assert [(r["swept_seed"], r["seed"], r["scale"]) for r in rows] == [(4, 0, 1.0), (5, 0, 1.0)]
 
 
+def test_two_files_of_one_name_do_not_share_a_folder(house, monkeypatch, tmp_path):
+    for folder, scale in (("a", 2.0), ("b", 3.0)):
+        files.write_text(
+            tmp_path / folder / "noise.yaml",
+            yaml.safe_dump({"notebooks": [ONE], "preset": "smoke", "parameters": {"scale": scale}}),
+        )
+    status, told = house.run("--study", tmp_path / "a" / "noise.yaml")
+    assert status == 0, told
+    kept = house.root / "studies" / "noise" / "study.yaml"
+    assert kept.read_text().startswith("# kept in ")
+    status, told = house.run("--study", tmp_path / "b" / "noise.yaml")
+    assert status == 2
+    assert "--out must not hold another study" in told
+    assert "a/noise.yaml" in told
+    for again in (kept, tmp_path / "a" / "noise.yaml"):  # its own copy, and the file after a change
+        files.write_text(again, again.read_text().replace("2.0", "4.0"))
+        status, told = house.run("--study", again, "--dry-run")
+        assert status == 0, told
+
+
 def test_a_study_that_is_killed_has_left_its_file(house):
     out = house.root / "studies" / "killed"
     driver = house.start("sec1_toy", "--preset", "smoke", "-p", "sleep", 60, "--out", out)
@@ -206,7 +226,12 @@ def leave(folder, name=ONE, *, claims=(), pictures=(), table=False):
     result |= {"changed_parameters": {}, "seed": 0, "device": {"type": "cpu", "name": "CPU"}, "commit": "abc"}
     result |= {"versions": {"python": "3.11", "privrob": "0", "numpy": "2"}, "inputs": SHA, "data": [], "sweeps": []}
     result |= {"sources": {"notebook": SHA, "library": SHA}, "figures": [], "claims": list(claims), "summary": "0/0"}
-    result |= {"files": dict.fromkeys(pictures, SHA), "run": {"started": "now", "seconds": 1.0, "token": ""}}
+    for name in pictures:
+        files.write_text(place / name, "a picture")
+    result |= {
+        "files": {name: files.file_digest(place / name) for name in pictures},
+        "run": {"started": "now", "seconds": 1.0, "token": ""},
+    }
     files.write_text(place / "result.json", files.dump_json(result))
     if table:
         files.write_text(place / "rows.csv", files.rows_to_csv([{"scale": 1.0, "got": 2.5}]))

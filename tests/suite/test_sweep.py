@@ -46,6 +46,18 @@ def test_a_stopped_sweep_goes_on_at_the_first_missing_cell(store):
     assert rest.rows() == undisturbed.rows()
 
 
+def test_a_folder_in_the_place_of_a_stored_cell_makes_way_for_it(store):
+    rows = run(WORK, store).rows()
+    path = files_of(store)[0]
+    path.unlink()
+    path.mkdir()
+    (path / "inner.json").write_text("{}")
+    outcome = run(WORK, store)
+    assert (outcome.computed, outcome.rows(), outcome.damaged) == (1, rows, [path.name])
+    assert path.is_file()
+    assert run(WORK, store).computed == 0
+
+
 def test_a_changed_setting_seed_or_data_is_computed_anew_and_the_rest_is_kept(store):
     run(WORK, store)
     changed = [*WORK[:3], ("toy_cells:draw", {"index": 3, "scale": 2.5})]

@@ -91,16 +91,19 @@ def type2(type1, null, other):
         free = [(p, q) for p, q in pairs if p == 0]
         paid = sorted(((p, q) for p, q in pairs if p > 0), key=lambda pair: pair[1] / pair[0], reverse=True)
         order = free + paid
-        size, power = (list(accumulate(pair[side] for pair in order)) for side in (0, 1))
+        size = list(accumulate(p for p, _ in order))
+        # what is not rejected, summed by itself: the whole less what is rejected would lose what is below 1e-60
+        kept = list(accumulate(q for _, q in reversed(order)))[::-1]
         found = []
         for alpha in np.ravel(checks.array("type1", type1)):
             goal = type(zero)(float(alpha)) * size[-1]
             count = bisect_right(size, goal)  # outcomes that are rejected whenever they come
-            rejected, spent = (power[count - 1], size[count - 1]) if count else (zero, zero)
-            if count < len(order):
-                p, q = order[count]
-                rejected += q * (goal - spent) / p
-            found.append(float((power[-1] - rejected) / power[-1]))
+            if count == len(order):
+                found.append(0.0)
+                continue
+            p, q = order[count]
+            spent = size[count - 1] if count else zero
+            found.append(float((kept[count] - q * (goal - spent) / p) / kept[0]))
     return np.array(found)
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from privrob import checks
 from privrob.suite import claims as claims_
-from privrob.suite import guard, record
+from privrob.suite import guard, inputs, record
 from privrob.suite.files import digest, read_text
 from privrob.suite.session import library_hash, notebook_hash
 from privrob.suite.sources import repository
@@ -103,9 +103,9 @@ class Plan:
     def inputs(self):
         """sha256 over all that this run's results are made from: notebook, library code, values, claims."""
         mine = claims_.of_notebook(claims_.load(), self.name)
-        return digest(
-            [notebook_hash(self.source), library_hash(self.source), self.changes, [c.as_dict() for c in mine.values()]]
-        )
+        parts = [notebook_hash(self.source), library_hash(self.source), self.changes]
+        images = inputs.images_of({**self.source.defaults, **self.changes})
+        return digest([*parts, [c.as_dict() for c in mine.values()], *([images] if images else [])])
 
     def surprises(self, result):
         """Claims whose verdict is not the expected one. In a study, where a trend leads is a finding, no fault."""
@@ -129,13 +129,15 @@ class Plan:
         if "notebook.ipynb" not in result["files"] or "sha256" not in result:
             return "stale", "made before results had checksums"
         if result["inputs"] == self.inputs():
+            if words := inputs.better(result["data"]):
+                return "stale", words
             words = self.surprised(result)
             return ("surprise", words) if words else ("done", claims_.tally(result["claims"]))
         if result["sources"]["notebook"] != notebook_hash(self.source):
             return "stale", "the notebook changed"
         if result["sources"]["library"] != library_hash(self.source):
             return "stale", "library code changed"
-        return "stale", "parameters or claims changed"
+        return "stale", "parameters, claims or images changed"
 
     def last_run(self):
         """How long the last run took (the ``run`` part of its result), or None."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import errno
 import os
 import re
 import shutil
@@ -64,10 +65,10 @@ def main(argv=None):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        print(f"stopped: {error.strerror}: {error.filename}", file=sys.stderr)
-        return 1
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+            print(f"stopped: {error.strerror}: {error.filename}", file=sys.stderr)
+            return 1
         if not (why := full(error)):
             raise
         what = str(error) if isinstance(error, NoSpace) else f"{why} for what is printed or written"
@@ -131,8 +132,8 @@ def _study(arguments):
         preset = "laptop" if arguments.preset is None else arguments.preset
         study = studies.Study(tuple(arguments.notebooks), preset, dict(arguments.overrides), dict(sweep))
         default = home / "studies" / study.label() if study.changes else home / "results"
-    if study.changes and not arguments.study:  # a file says all of its study, also after it was changed
-        study = studies.joined(study, arguments.out or default)
+    if study.changes:
+        study = studies.joined(study, arguments.out or default, file=arguments.study)
     return study, (Path(arguments.out).expanduser() if arguments.out else default).resolve()
 
 
@@ -183,7 +184,6 @@ def _run(study, parts, a, out):
     from privrob.suite import run as driver
 
     plans = [plan for _, plans, _ in parts for plan in plans]
-
     if a.jobs is None:
         a.jobs = engine.jobs(study.preset, a.engine, [len(some) for _, some, _ in parts])
     if a.jobs < 1:

@@ -58,7 +58,7 @@ def _shown(claim):
 
 def _read(folder):
     try:
-        return record.read(folder)
+        return record.read(folder, check_files=True)
     except record.BadResult as error:
         raise record.BadResult(f"{folder}: {error}") from None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from privrob.suite import claims, findings, index, tables
 from privrob.suite.files import check_writable, csv_to_rows, read_text, rows_to_csv, write_text
+from privrob.suite.sources import repository
 
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {sign: f"\\{sign}" for sign in "&%$#_{}"}
@@ -107,11 +108,22 @@ def _row(item, digits):
     }
 
 
+def _refuse_inside(folder, results, *, name):
+    """Refuse a folder below the results, among which tables would look like what a run left."""
+    for home in (Path(results).resolve(), (repository() / "results").resolve()):
+        if Path(folder).resolve().is_relative_to(home):
+            raise ValueError(f"{name} must lie outside the results, got {folder}, in {home}; name another folder")
+
+
 def write(results, *, latex_folder=None, csv_folder=None):
-    """Write all tables below the folders; returns how many there are."""
+    """Write all tables below the folders; returns how many there are.
+
+    Raises: ValueError — a folder that lies in the results, or cannot be written.
+    """
     results, count = Path(results), 0
     for name, folder in (("latex", latex_folder), ("csv", csv_folder)):
         if folder:
+            _refuse_inside(folder, results, name=f"--{name}")
             check_writable(folder, name=f"--{name}", way_out="name a folder that you may write to")
     done = index.counted(results)
     for name, caption, rows in every(results, done) if done else ():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from dataclasses import dataclass
 
 import yaml
@@ -15,6 +16,7 @@ import yaml
 DEEPEST = 20  # lists in lists
 MOST = 100_000  # values in all, aliases counted each time
 WIDEST = 14_000  # bits of a whole number; Python writes down no more than 4,300 digits
+MERGE = "tag:yaml.org,2002:merge"
 ALLOWED = "a number, text, true or false, a list or a dict"
 
 
@@ -41,11 +43,24 @@ class _Once(yaml.SafeLoader):
     """YAML in which a name that stands twice is an error (the first value would be lost), and odd values are named."""
 
     def construct_mapping(self, node, deep=False):
+        for key, _ in node.value:
+            if key.tag == MERGE:
+                raise Unreadable(f"line {key.start_mark.line + 1}: merge keys (<<) are not read; write the entries out")
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key, name in zip(node.value, names):
             if names.count(name) > 1:
                 raise Twice(f"{name!r} stands twice (first in line {key[0].start_mark.line + 1})")
         return super().construct_mapping(node, deep)
+
+
+def _guessed(text, number):
+    """In words that YAML reads a number in another base than it seems to be written in; "" where it does not."""
+    if ":" in text:
+        return f"YAML reads it in base 60; write {number} if that is meant, or put it in quotes where text is meant"
+    if not isinstance(number, bool) and re.match(r"[-+]?0[0_]*[1-7][0-7_]*$", text):
+        written = dict.fromkeys([int(text), number])
+        return f"YAML reads a leading zero as base 8; write {' or '.join(map(str, written))}, or text in quotes"
+    return ""
 
 
 def _checked(tag, why):
@@ -58,6 +73,8 @@ def _checked(tag, why):
             value = make(loader, node)
         except (ValueError, KeyError, AttributeError, IndexError):
             return Unfit(text, why)
+        if guess := _guessed(text, value):
+            return Unfit(text, guess)
         lost = isinstance(value, float) and math.isinf(value) and "inf" not in text.lower()
         return Unfit(text, "too large a number") if lost else value
 
@@ -77,6 +94,8 @@ _checked("int", "no whole number, or too large a one")
 _checked("float", "no number")
 _checked("bool", "neither true nor false")
 _refused("timestamp", "a date; put it in quotes where text is meant")
+for _tag in ("merge", "value"):
+    _refused(_tag, "a sign of YAML's own; put it in quotes where text is meant")
 for _tag in ("binary", "set", "omap", "pairs"):
     _refused(_tag, f"YAML's {_tag}")
 

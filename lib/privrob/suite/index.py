@@ -30,7 +30,7 @@ def counted(results):
                 continue
             folder = found[name, preset]
             try:
-                chosen[name] = (folder, record.read(folder))
+                chosen[name] = (folder, record.read(folder, check_files=True))
                 break
             except record.BadResult as error:
                 text = f"{folder.relative_to(results)} does not count: {error}; run it again, or remove it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -45,6 +46,31 @@ def check_folders(plans):
             raise guard.ParameterError(
                 f"{notebook}: {name} must name a folder or a .zip, got {text!r}, and {shown} is neither. {_there()}"
             )
+
+
+def images_of(values):
+    """What the folders of images in a notebook's values hold, {folder: hash}; one that cannot be read has none."""
+    found = {text: None for text in _texts(values) if text.startswith(FOLDER)}
+    if found:
+        from privrob.learn import datasets
+
+        for text in found:
+            with contextlib.suppress(datasets.DataUnavailable, datasets.DataCorrupt, ValueError, OSError):
+                found[text] = datasets.fingerprint(text)
+    return found
+
+
+def better(data):
+    """The first data set of a result in whose place another stood, and that is here itself now, in words; or None."""
+    waiting = [d for d in data if d["stand_in"] or (d["kind"] == "real" and d["variant"] != "original")]
+    if waiting:
+        from privrob.learn import datasets
+
+        for one in waiting:
+            here = datasets.available(one["name"]) if one["name"] in datasets.names() else None
+            if here and here.endswith("(original)"):
+                return f"{datasets.title(one['name'])} itself is here now, made from {one['label']}"
+    return None
 
 
 def _there():

@@ -32,13 +32,15 @@ FILE, PAGE, VERDICTS, ROWS = "study.yaml", "COMPARISON.md", "verdicts.csv", "row
 _KEYS = ("title", "notebooks", "preset", "parameters", "sweep")
 _SIMPLE = re.compile(r"[A-Za-z0-9.+-]{1,16}$")
 _MOST = 64  # combinations
+_FROM = "# kept in "  # begins the copy of a study that is kept in another file
 
 
 @dataclass(frozen=True)
 class Study:
     """What is run and what differs from the preset. Values are texts, as on the command line.
 
-    Args: notebooks — names or globs, none means all;  parameters — {name: text};  sweep — {name: [text, …]}.
+    Args: notebooks — names or globs, none means all;  parameters — {name: text};  sweep — {name: [text, …]};
+        file — where somebody keeps it, if so.
     """
 
     notebooks: tuple = ()
@@ -46,6 +48,7 @@ class Study:
     parameters: dict = field(default_factory=dict)
     sweep: dict = field(default_factory=dict)
     title: str = ""
+    file: str = ""
 
     def __post_init__(self):
         if twice := sorted(set(self.parameters) & set(self.sweep)):
@@ -104,7 +107,9 @@ class Study:
         content |= {"parameters": {n: _value(t) for n, t in self.parameters.items()}}
         content |= {"sweep": {n: [_value(t) for t in v] for n, v in self.sweep.items()}}
         kept = {k: v for k, v in content.items() if v}
-        return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, default_flow_style=None)
+        return (f"{_FROM}{self.file}\n" if self.file else "") + yaml.safe_dump(
+            kept, sort_keys=False, allow_unicode=True, default_flow_style=None
+        )
 
 
 def words(values):
@@ -161,7 +166,8 @@ def swept(text):
 def read(path):
     """The study in a file; an unknown entry, or one of another type, is refused with what may stand there."""
     try:
-        content = given.load(read_text(Path(path)))
+        text = read_text(Path(path))
+        content, first = given.load(text), text.partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError, given.Unreadable) as error:
         why = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise guard.ParameterError(f"--study must be a study's YAML file, got {str(path)!r}: {why}") from None
@@ -202,18 +208,30 @@ def read(path):
         parameters={n: _text(v) for n, v in parameters.items()},
         sweep={n: [_text(v) for v in values] for n, values in sweep.items()},
         title=" ".join(content.get("title", "").split()),
+        file=first.removeprefix(_FROM) if first.startswith(_FROM) else "",
     )
 
 
-def joined(study, out):
+def joined(study, out, *, file=None):
     """The study with the notebooks of the one that ``out`` holds already, which must make the same changes.
 
-    Another preset is no other study: its results lie beside those of the first.
+    Another preset is no other study: its results lie beside those of the first. A file says all of its study, also
+    after it was changed: then ``out`` must not hold that of another file.
     """
     path = Path(out).expanduser() / FILE
+    if file is not None:
+        if Path(file).expanduser().resolve() == path.resolve():
+            return study
+        study = replace(study, file=str(_from_here(Path(file).expanduser().resolve())))
     if not path.is_file():
         return study
     there = read(path)
+    if file is not None:
+        if there.file and there.file != study.file:
+            raise guard.ParameterError(
+                f"--out must not hold another study, {path} is that of {there.file}; give another folder as --out"
+            )
+        return study
     if (there.parameters, there.sweep) != (study.parameters, study.sweep):
         raise guard.ParameterError(f"--out must not hold another study, {path} is one; give another folder")
     both = tuple(dict.fromkeys([*there.notebooks, *study.notebooks])) if there.notebooks and study.notebooks else ()
@@ -269,7 +287,7 @@ def write(study, out, planned=()):
 def _readable(folder):
     """The result in a folder; None where it is damaged."""
     try:
-        return record.read(folder)
+        return record.read(folder, check_files=True)
     except record.BadResult:
         return None
 

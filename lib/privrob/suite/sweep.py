@@ -175,7 +175,10 @@ class Store:
             **provenance,
         }
         record = load_json(dump_json(body))
-        write_text(self.folder / cell.file, dump_json({**record, "checksum": digest(record)}) + "\n")
+        place = self.folder / cell.file
+        if place.is_dir() and not place.is_symlink():  # as damaged as a file that does not check out
+            shutil.rmtree(place)
+        write_text(place, dump_json({**record, "checksum": digest(record)}) + "\n")
         shutil.rmtree(self.scratch(cell), ignore_errors=True)
         return record
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -18,9 +20,15 @@ from privrob.learn.datasets.decode import Arrays, identity_of
 from privrob.learn.datasets.files import DataCorrupt, diagnose, notice
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
+FORMATS = ("PNG", "JPEG", "BMP")
+UNREAD = (".gif", ".tif", ".tiff", ".webp", ".avif", ".heic", ".heif", ".jp2", ".jpe", ".jfif", ".jxl", ".svg", ".ico")
+UNREAD += (".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".dds", ".psd", ".raw", ".dng", ".dcm", ".exr")  # images as well
+BESIDE = (".txt", ".md", ".csv", ".tsv", ".json", ".xml", ".db", ".ini", ".log")  # what may lie among images
 TRAIN_SPLITS = ("train", "training")
 TEST_SPLITS = ("test", "val", "valid", "validation", "testing")
+SPLITS = (*TRAIN_SPLITS, *TEST_SPLITS)
 CLASS_LISTS = ("classes.txt", "wnids.txt")
+SHOWN = 6  # types of files that a message counts
 _CHUNK = 2000  # images read before they are decoded: bounds the memory that packed bytes take
 
 
@@ -34,9 +42,71 @@ def _root(names, inside):
     if inside:
         return f"{inside}/"
     tops = {n.split("/")[0] for n in names if n.lower().endswith(SUFFIXES)}
-    if len(tops) == 1 and not tops & {*TRAIN_SPLITS, *TEST_SPLITS}:
+    tops = tops or {n.split("/")[0] for n in names if n.lower().endswith(UNREAD)}
+    if len(tops) == 1 and not tops & {*SPLITS}:
         return f"{tops.pop()}/"
     return ""
+
+
+def _shown(name):
+    """A name in a message: bytes that are no UTF-8 as ``\\xff``."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _types(names):
+    """How many files of which type, in words."""
+    counts = Counter(PurePosixPath(n).suffix.lower() or "without an ending" for n in names)
+    return ", ".join(f"{count:,} {_shown(kind)}" for kind, count in counts.most_common(SHOWN)) + (
+        ", …" if len(counts) > SHOWN else ""
+    )
+
+
+def _folders(view, root):
+    """(split, class) of the training folders on disk, empty ones too; an archive lists files alone."""
+    found = set()
+    for split in TRAIN_SPLITS if view.path.is_dir() else ():
+        if (place := view.path / root / split).is_dir():
+            kept = (e for e in os.scandir(place) if e.is_dir() and e.name[0] != "." and e.name != "__MACOSX")
+            found |= {(split, entry.name) for entry in kept}
+    return found
+
+
+def _check_own(view, root, below, found):
+    """Refuse somebody's own folder where images, a class or a split would be left out; tell what else is.
+
+    Args: root — the folder around the splits, or "";  below — all names below it;  found — the images, by split.
+    Raises: DataCorrupt.
+    """
+    train, test = ([f"{s}/" for s in splits if s in found] for splits in (TRAIN_SPLITS, TEST_SPLITS))
+    if len(train) > 1:
+        raise DataCorrupt(
+            f"{view.shown} must hold one training split, got {' and '.join(train)}; join them, or rename or move "
+            "what is not to be read"
+        )
+    if len(test) > 1:
+        notice(f"{view.shown}: {test[0]} is the test split, and {', '.join(test[1:])} is not read")
+    for name in below:
+        if name.lower().endswith(SUFFIXES) and _shown(name) != name:
+            raise DataCorrupt(f"{view.name_of(_shown(root + name))} must have a name in UTF-8; rename it")
+    parts = [(name, name.split("/")) for name in below if "/" in name]
+    others = [(n, p) for n, p in parts if p[0] in SPLITS and not n.lower().endswith(SUFFIXES)]
+    if unread := [name for name, _ in others if name.lower().endswith(UNREAD)]:
+        raise DataCorrupt(
+            f"{view.shown} must hold images as {', '.join(SUFFIXES)}, got {_types(unread)}, such as "
+            f"{_shown(unread[0])}; convert them to PNG, or move them elsewhere"
+        )
+    folders = {(p[0], p[1]) for _, p in others if len(p) > 2} | _folders(view, root)
+    classes = {(split, one) for split, rows in found.items() for one, _, _ in rows}
+    if bare := sorted(f"{s}/{one}/" for s, one in folders - classes if s in TRAIN_SPLITS and one != "images"):
+        raise DataCorrupt(
+            f"{view.shown}: each class folder must hold images ({', '.join(SUFFIXES)}), got none in "
+            f"{_shown(', '.join(bare[:3]))}; put images there, or move the folder elsewhere"
+        )
+    if left := [name for name, _ in others if not name.lower().endswith(BESIDE)]:
+        notice(f"{view.shown}: left out as no images: {_types(left)}, such as {_shown(left[0])}")
+    stray = [n for n in below if n.lower().endswith((*SUFFIXES, *UNREAD)) and n.split("/")[0] not in SPLITS]
+    if stray:
+        notice(f"{view.shown}: {len(stray):,} images in no split are left out, such as {_shown(stray[0])}")
 
 
 def list_tree(view, *, inside="", classes=None):
@@ -55,7 +125,7 @@ def list_tree(view, *, inside="", classes=None):
     found, loose = defaultdict(list), defaultdict(list)
     for name in below:
         parts = name.split("/")
-        if not parts[-1].lower().endswith(SUFFIXES) or parts[0] not in (*TRAIN_SPLITS, *TEST_SPLITS):
+        if not parts[-1].lower().endswith(SUFFIXES) or parts[0] not in SPLITS:
             continue
         if len(parts) == 4 and parts[2] == "images":
             found[parts[0]].append((parts[1], parts[3], root + name))
@@ -80,6 +150,8 @@ def list_tree(view, *, inside="", classes=None):
         if unknown:
             raise DataCorrupt(f"{view.shown}: {notes} must name the class of every image, got none for {unknown[0]}")
         found[split] = [(label[file], file, name) for file, name in files]
+    if classes is None:
+        _check_own(view, root, below, found)
     train = next((s for s in TRAIN_SPLITS if s in found), None)
     if train is None:
         raise DataCorrupt(
@@ -90,7 +162,7 @@ def list_tree(view, *, inside="", classes=None):
     here = {one for one, _, _ in found[train]}
     if classes is None:
         listed = next((root + c for c in CLASS_LISTS if root + c in names), None)
-        lines = view.read(listed).decode("utf-8").splitlines() if listed else []
+        lines = _lines(view, listed) if listed else []
         classes = [line.strip() for line in lines if line.strip()] or _natural(here)
         if set(classes) != here or len(set(classes)) != len(classes):
             odd = sorted(set(classes) ^ here)[:3]
@@ -111,6 +183,14 @@ def list_tree(view, *, inside="", classes=None):
         rows = [(f"{split}/{one}/{file}", name, index[one]) for one, file, name in found.get(split, []) if one in index]
         out[part] = sorted(rows)
     return tuple(classes), out
+
+
+def _lines(view, name):
+    try:
+        return view.read(name).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise DataCorrupt(f"{view.name_of(name)} must be UTF-8, got other bytes in line {line}; save it so") from None
 
 
 def _chunks(view, rows):
@@ -142,13 +222,17 @@ def _decode(data, shown, mode, image_size):
     from PIL import Image, UnidentifiedImageError
 
     try:
-        image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "BMP"))
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
         if image.mode.startswith("I") or image.mode == "F":
             raise DataCorrupt(f"{shown} must have 8 bits a channel, got mode {image.mode}; convert it first")
         image = image.convert(mode)
         if image_size is not None and image.size != (image_size[1], image_size[0]):
             image = image.resize((image_size[1], image_size[0]), Image.Resampling.BILINEAR)
         return np.asarray(image)
+    except Image.DecompressionBombError:
+        raise DataCorrupt(
+            f"{shown} must have at most {2 * Image.MAX_IMAGE_PIXELS:,} pixels, got more; make it smaller first"
+        ) from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         what = diagnose(data, len(data)) or f"{type(error).__name__} in {len(data):,} bytes"
         raise DataCorrupt(f"{shown} must be a whole PNG, JPEG or BMP image, got something else: {what}") from None
@@ -160,9 +244,9 @@ def _greyscale(view, rows):
 
     for _, _, _, data in _chunks(view, rows):
         try:
-            if Image.open(io.BytesIO(data)).mode not in ("1", "L", "LA"):
+            if Image.open(io.BytesIO(data), formats=FORMATS).mode not in ("1", "L", "LA"):
                 return False
-        except OSError:
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             return False  # told properly when it is decoded
     return True
 
