@@ -48,6 +48,21 @@ def test_what_is_not_a_number_is_a_type_error(bad):
         checks.probability("q", bad)
 
 
+def test_a_flag_is_true_or_false_and_a_stream_is_a_generator():
+    assert checks.boolean("flag", np.bool_(True)) is True
+    assert checks.boolean("flag", False) is False
+    for bad in ("False", 0, 1.0, None, [True]):
+        with pytest.raises(TypeError, match="flag must be True or False, got flag="):
+            checks.boolean("flag", bad)
+    stream = np.random.default_rng(0)
+    assert checks.generator("rng", stream) is stream
+    for bad in (0, None, np.random, np.random.Generator, np.random.RandomState(0), np.random.SeedSequence(0)):
+        with pytest.raises(
+            TypeError, match=r"(?s)rng must be a NumPy Generator, got rng=.*; pass np\.random\.default_rng"
+        ):
+            checks.generator("rng", bad)
+
+
 @pytest.mark.parametrize("bad", [3.0, "3", None, True, np.float64(3)])
 def test_a_count_is_written_as_a_count(bad):
     with pytest.raises(TypeError, match=r"num_steps must be an integer in \[0, inf\]"):

@@ -92,6 +92,22 @@ def choice(name, value, allowed, *, hint=""):
     return value
 
 
+def boolean(name, value, *, hint=""):
+    """True or False, NumPy's too, as a bool. Text and numbers are refused: "False" is no word for False."""
+    if not isinstance(value, (bool, np.bool_)):
+        _fail(name, "be True or False", value, hint, TypeError)
+    return bool(value)
+
+
+def generator(name, value):
+    """A NumPy Generator, or what stands in for one: it spawns and draws. Seeds and None are refused: whoever calls
+    keeps the stream, and can draw the run anew.
+    """
+    if isinstance(value, type) or not all(callable(getattr(value, way, None)) for way in ("spawn", "random")):
+        _fail(name, "be a NumPy Generator", value, "pass np.random.default_rng(seed)", TypeError)
+    return value
+
+
 def array(name, value, *, ndim=None, finite=True, hint=""):
     """A float64 array of the given number of dimensions, finite unless said otherwise.
 

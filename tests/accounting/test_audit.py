@@ -303,3 +303,11 @@ def test_clopper_pearson_keeps_its_promise_at_many_trials(hits, trials, failure_
 def test_more_trials_than_doubles_count_are_refused():
     with pytest.raises(ValueError, match=r"trials must lie in \[1, 2\*\*53\], got trials=1e\+17; pass fewer"):
         audit.epsilon_from_counts(10**16, 10**17, 10, 100, delta=0.0, failure_prob=0.1)
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "name"), [(5e-324, 10, "hits"), ([3, 2.5], 10, "hits"), (3, 10.5, "trials")]
+)
+def test_counts_that_are_not_whole_are_refused(hits, trials, name):
+    with pytest.raises(ValueError, match=f"{name} must be whole numbers, got {name}=.*; pass counts"):
+        audit.clopper_pearson(hits, trials, failure_prob=0.05)

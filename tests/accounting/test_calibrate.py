@@ -112,3 +112,10 @@ def test_a_history_that_spends_more_than_the_target_without_its_steps_is_refused
     Fixed = gaussian_step(sample_rate=1.0, noise_multiplier=0.5)
     with pytest.raises(ValueError, match="epsilon must be at least"):
         calibrate.noise_multiplier_for_history(1.0, delta=1e-5, history=history, neighbouring="add_remove")
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_more_steps_than_a_double_holds_are_refused(accountant):
+    how = {"delta": 1e-5, "sample_rate": 0.01, "neighbouring": "add_remove", "accountant": accountant}
+    with pytest.raises(ValueError, match=r"num_steps must lie in .* a double holds"):
+        noise_multiplier_for(1.0, num_steps=10**309, **how)

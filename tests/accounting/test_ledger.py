@@ -151,6 +151,93 @@ def test_a_file_without_its_whole_history_is_refused(tmp_path, damage):
         Ledger.load(tmp_path / "a.json")
 
 
+def altered(path, old, new):
+    """A ledger's file, in which the first such text is another."""
+    mixed().save(path)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"format"', '"history": [], "format"', "'history' is there twice"),
+        ('"count": 100', '"count": 100, "count": 1', "'count' is there twice"),
+        ('"noise_std"', '"noise_std": 9.0, "noise_std"', "'noise_std' is there twice"),
+        ('"count": 100', '"count": 0', r"count must be an integer in \[1, inf\], got count=0"),
+        ('"count": 100', '"count": 1e400', "count must be an integer"),
+        ('"count": 100', f'"count": {2**53 + 1}', "count must be an integer in"),
+        ('"format"', '"forward": 1, "format"', "got 'forward'"),
+        ('"count": 100', '"count": 100, "times": 2', "got 'times'"),
+        ('"type"', '"kind": 1, "type"', "got 'kind'"),
+        ('"noise_std"', '"noise": 1, "noise_std"', "got 'noise'"),
+        ('"noise_std"', '"noise"', "got 'noise'"),
+        ("privrob.mechanisms.noise:", "privrob.nope:", "No module named 'privrob.nope'"),
+        ("privrob.mechanisms.noise:", "privrob..noise:", "No module named"),
+        ('"noise_std": 1.0', '"noise_std": Infinity', "Infinity"),
+        ('"noise_std": 1.0', '"noise_std": {"float": "1e9"}', "float must be one of"),
+        ('"noise_std": 1.0', '"noise_std": [1.0]', "a list where a number"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_what_is_wrong(tmp_path, old, new, told):
+    altered(tmp_path / "a.json", old, new)
+    with pytest.raises(ValueError, match=rf"a\.json must be a ledger with its whole history, got .*{told}"):
+        Ledger.load(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("history", [{}, "", 0, None, False])
+def test_a_history_that_is_no_list_is_refused(tmp_path, history):
+    mixed().save(tmp_path / "a.json")
+    body = json.loads((tmp_path / "a.json").read_text())
+    (tmp_path / "a.json").write_text(json.dumps({**body, "history": history}))
+    with pytest.raises(ValueError, match=r"whole history, got .*no list"):
+        Ledger.load(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "", "[]", '{"format": 1}', "\x00"])
+def test_a_file_that_is_no_ledger_is_refused(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match="must be a ledger with its whole history"):
+        Ledger.load(tmp_path / "a.json")
+
+
+def test_numbers_of_numpy_are_kept_as_they_are_and_saved(tmp_path):
+    single = np.float32(1.1)
+    one = Ledger(neighbouring="add_remove", sampling="poisson", num_records=np.int64(10**6))
+    one.add(PoissonSampled(Gaussian(single, np.float32(1)), np.float32(0.01)), np.int64(10))
+    one.add(PoissonSampled(Gaussian(np.float64(3.3), np.int64(1)), np.float16(0.5)))
+    one.save(tmp_path / "a.json")
+    back = Ledger.load(tmp_path / "a.json")
+    assert back.history == one.history
+    assert back.history[0][0].mechanism.noise_std == float(single)
+    for accountant in ("pld", "rdp"):
+        assert back.epsilon(1e-7, accountant=accountant) == one.epsilon(1e-7, accountant=accountant)
+
+
+def test_single_precision_is_counted_in_double(tmp_path):
+    one, other = (Ledger(neighbouring="add_remove", sampling="none") for _ in range(2))
+    one.add(Gaussian(np.float32(1.1), np.float32(1)), 10)
+    other.add(Gaussian(float(np.float32(1.1)), 1.0), 10)
+    one.save(tmp_path / "a.json")
+    spent = {each.epsilon(1e-5, accountant="rdp").upper for each in (one, other, Ledger.load(tmp_path / "a.json"))}
+    assert len(spent) == 1
+
+
+def test_more_steps_than_the_accountants_count_are_refused_on_entry():
+    step = gaussian_step(sample_rate=0.01, noise_multiplier=1.0)
+    for most in ((2**53 + 1,), (2**53, 1), (2**52, 2**52 + 1)):
+        one = ledger()
+        for count in most[:-1]:
+            one.add(step, count)
+        with pytest.raises(ValueError, match=r"count must be an integer in .* not every count is a double"):
+            one.add(step, most[-1])
+        assert one.num_steps == sum(most[:-1])
+    one = ledger()
+    one.add(step, 2**53)
+    assert one.num_steps == 2**53
+
+
 # ------------------------------------------------------------------------------------------------------------ refusals
 
 

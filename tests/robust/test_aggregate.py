@@ -98,3 +98,60 @@ def test_krum_counts_the_n_minus_f_minus_1_nearest_others():
     want = vectors[np.argmin(distances)]
     assert want == 1.0
     np.testing.assert_array_equal(aggregate.make("Krum", {"f": 1})(vectors), want)
+
+
+# ----------------------------------------------------------------------------------------------------- huge, tiny, far
+
+
+def with_one_far(n=20):
+    points = cloud(n, name="far")
+    points[0] = 30.0  # in no scale the right answer
+    return points
+
+
+@pytest.mark.parametrize("far", [1e100, 1e154, 5e307, 1.7e308])
+@pytest.mark.parametrize("unit", [1.0, 1e-170, 1e-300])
+def test_one_huge_finite_vector_is_not_the_answer(far, unit):
+    points = unit * with_one_far()
+    want = aggregate.Krum(1)(with_one_far())
+    assert not (want == 30.0).any()
+    for sign in (1, -1):
+        points[0] = sign * far
+        assert (aggregate.Krum(1)(points) == unit * want).all()
+        assert np.abs(aggregate.MultiKrum(1)(points)).max() <= np.abs(points[1:]).max()
+        assert np.abs(aggregate.GeometricMedian(nu=0.1 * unit)(points)).max() <= np.abs(points[1:]).max()
+    points[1] = -points[0]  # the difference of the two may overflow
+    assert np.abs(aggregate.Krum(2)(points)).max() < 10 * unit
+
+
+@pytest.mark.parametrize("power", [-1000, -560, -300, 300, 531, 1000, 1018])
+def test_a_power_of_two_as_a_unit_changes_no_digit(power):
+    points, unit = with_one_far(), 2.0**power
+    for f in (1, 4):
+        assert (aggregate.Krum(f)(points * unit) == aggregate.Krum(f)(points) * unit).all()
+        assert (aggregate.MultiKrum(f)(points * unit) == aggregate.MultiKrum(f)(points) * unit).all()
+    want = aggregate.GeometricMedian()(points) * unit
+    assert (aggregate.GeometricMedian(nu=0.1 * unit)(points * unit) == want).all()
+
+
+@pytest.mark.parametrize("offset", [1e8, -1e12])
+def test_an_offset_in_common_takes_no_digits_from_krum(offset):
+    points = np.round(with_one_far() * 64) / 64  # whole multiples stay so beside the offset
+    for f in (1, 4):
+        assert (aggregate.Krum(f)(points + offset) == aggregate.Krum(f)(points) + offset).all()
+        assert aggregate.MultiKrum(f)(points + offset) == pytest.approx(aggregate.MultiKrum(f)(points) + offset)
+    many = np.vstack([points] * 60)[:, np.arange(1000) % 5]  # in blocks
+    assert (aggregate.Krum(1)(many + offset) == aggregate.Krum(1)(many) + offset).all()
+
+
+def test_geometric_median_is_finite_wherever_the_data_are():
+    points = with_one_far()
+    for unit in (1e160, 1e200, 5e306):
+        assert aggregate.GeometricMedian()(points * unit) / unit == pytest.approx(
+            aggregate.GeometricMedian(nu=1e-200)(points), rel=1e-12
+        )
+    most = np.finfo(float).max
+    assert aggregate.GeometricMedian()(np.full((7, 2), most)) == pytest.approx(most, rel=1e-15)
+    for nu in (5e-324, 1e-310, most):
+        assert (aggregate.GeometricMedian(nu=nu)(np.zeros((7, 2))) == 0).all()
+        assert np.isfinite(aggregate.GeometricMedian(nu=nu)(points)).all()

@@ -137,3 +137,12 @@ def test_the_gaussian_error_refuses_rounds_and_clips_out_of_range():
     for bad in ({"num_rounds": -1}, {"clip": math.nan}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             bit_budget.gaussian_error(epsilon=1.0, delta=1e-5, **bad)
+
+
+def test_bits_of_any_kind_of_number_are_taken_and_too_few_are_refused():
+    how = {"epsilon": 4.0, "delta": 1e-5}
+    assert bit_budget.ternary(bits=np.float32(0.5), **how) == bit_budget.ternary(bits=0.5, **how)
+    assert bit_budget.ternary(bits=1e-27, **how).bits <= 1e-27
+    for bits in (9e-28, 1e-300, 5e-324, 0.0):
+        with pytest.raises(ValueError, match=rf"bits must lie in \[1e-27, inf\), got bits={bits}"):
+            bit_budget.ternary(bits=bits, **how)

@@ -8,10 +8,10 @@ import torch
 
 from privrob.mechanisms import histogram
 from privrob.robust import noiseplan, released
-from privrob.robust.boosting import mean_of_means
+from privrob.robust.boosting import mean_of_means, repeated
 from privrob.robust.classic_means import coordinate_median, geometric_median, trimmed_mean
 from privrob.robust.dpfilter import private_filter
-from privrob.robust.exponential_time import exponential_time_mean
+from privrob.robust.exponential_time import exponential_time_mean, private_tukey_median
 from privrob.robust.filtering import FilteredSet, filter_mean
 from privrob.robust.heavy_tails import truncated_mean
 from privrob.robust.prime import prime, settings_for
@@ -93,6 +93,33 @@ def test_scores_of_single_precision_are_rounded_as_such(form):
     scores = FilteredSet(Rows(data, Ball(np.zeros(7), 9.0))).scores(np.full(7, 0.3), rng(5).standard_normal((7, 7)))
     mantissa = np.frexp(scores.astype(np.float64))[0] * 2.0**18
     np.testing.assert_array_equal(mantissa, np.round(mantissa))
+
+
+@pytest.mark.parametrize("stream", [0, None, 1.5, np.random], ids=str)
+@pytest.mark.parametrize("name", [*ESTIMATORS, "released", "median", "parts", "runs"])
+def test_a_stream_that_is_no_generator_is_refused(name, stream):
+    made = {
+        "released": lambda: released_prime(DATA, rng=stream, **ALPHA, **BUDGET),
+        "median": lambda: private_tukey_median(DATA[:, :1], epsilon=1.0, rng=stream, half_range=3.0, spacing=0.5),
+        "parts": lambda: mean_of_means(DATA, lambda x, r: dp_mean(x, rng=r, **BUDGET), num_parts=2, rng=stream),
+        "runs": lambda: repeated(DATA, lambda x, r, **b: dp_mean(x, rng=r, **b), num_runs=2, rng=stream, **BUDGET),
+    }
+    with pytest.raises(TypeError, match=r"rng must be a NumPy Generator, got rng=.*; pass np\.random\.default_rng"):
+        made[name]() if name in made else ESTIMATORS[name](DATA, rng=stream)
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        *(("ball", flag) for flag in ("interactive", "heavy_tailed", "keep_exact")),
+        ("filter", "interactive"),
+        ("exponential", "heavy_tailed"),
+    ],
+)
+def test_a_flag_in_words_is_not_taken_for_true(name, flag):
+    for value in ("0.1", "False", 1, None):
+        with pytest.raises(TypeError, match=f"{flag} must be True or False, got {flag}="):
+            ESTIMATORS[name](DATA, **{flag: value})
 
 
 @pytest.mark.parametrize("name", BUDGETED)

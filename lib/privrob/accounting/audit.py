@@ -39,12 +39,15 @@ def clopper_pearson(hits, trials, *, failure_prob):
 
     Above 10⁶ trials each end is put back into the beta distribution, and searched for anew where it misses its tail.
 
-    Args: hits — successes, any shape;  trials — at least 1, at most 2⁵³, broadcasts.
+    Args: hits — successes, whole numbers, any shape;  trials — at least 1, at most 2⁵³, broadcasts.
     Returns: (lower, upper), each the shape of the broadcast.
     """
     hits, trials = np.broadcast_arrays(checks.array("hits", hits), checks.array("trials", trials))
     if not ((trials >= 1) & (hits >= 0) & (hits <= trials)).all():
         raise ValueError("hits must lie in [0, trials] and trials be at least 1")
+    for name, counts in (("hits", hits), ("trials", trials)):
+        if (broken := counts[counts != np.floor(counts)]).size:
+            raise ValueError(f"{name} must be whole numbers, got {name}={float(broken[0])!r}; pass counts, not shares")
     if (trials > MOST_TRIALS).any():
         way_out = "pass fewer trials, with the hits among them"
         raise ValueError(f"trials must lie in [1, 2**53], got trials={float(trials.max())!r}; {way_out}")

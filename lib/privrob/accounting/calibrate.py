@@ -58,6 +58,7 @@ def noise_multiplier_for(
     delta = checks.probability("delta", delta, allow_zero=False, allow_one=False)
     tolerance = checks.real("tolerance", tolerance, low=1e-9, high=1.0)
     num_steps = checks.integer("num_steps", num_steps, low=0)
+    checks.nonnegative("num_steps", num_steps)  # a double holds it
     spent = _spender(delta, sample_rate, neighbouring, accountant)
     assumes = _assumed(delta, sample_rate, neighbouring, accountant)
     result = spent(0.0, num_steps, _FINE)

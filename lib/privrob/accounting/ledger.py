@@ -30,6 +30,7 @@ ACCOUNTANTS = ("pld", "rdp")
 MEANINGLESS = 20.0  # nats: one record may change the odds of an output by a factor of e²⁰ = 5e8
 _FORMAT = 1
 _POINTS = 2**20  # of the grids: a second or two at most
+_MOST_STEPS = 2**53  # above, not every count is a double
 
 
 class WeakGuarantee(UserWarning):
@@ -94,7 +95,7 @@ class Ledger:
     def __init__(self, *, neighbouring, sampling, num_records=None):
         self.neighbouring, self.sampling = Neighbouring.of(neighbouring), Sampling.of(sampling)
         self.num_records = None if num_records is None else checks.integer("num_records", num_records, low=1)
-        self._entries = []
+        self._entries, self._num_steps = [], 0
 
     @property
     def history(self):
@@ -104,7 +105,7 @@ class Ledger:
     @property
     def num_steps(self):
         """How many releases there were."""
-        return sum(count for _, count in self._entries)
+        return self._num_steps
 
     def __repr__(self):
         head = f"Ledger(neighbouring={self.neighbouring.value!r}, sampling={self.sampling.value!r})"
@@ -113,22 +114,27 @@ class Ledger:
     def add(self, guarantee, count=1):
         """Enter so many releases of a mechanism (anything with :class:`privrob.kinds.Guarantee`'s four answers).
 
-        Args: guarantee — the mechanism;  count — how many releases, at least 0.
+        Args: guarantee — the mechanism; NumPy's numbers in it are kept as Python's, single precision as the double of
+            the same value;  count — how many releases, at least 0; of all entries together, at most 2⁵³.
         """
         if not isinstance(guarantee, Guarantee):
             raise TypeError(
                 "guarantee must be a mechanism that states rdp, pairs, tradeoff and epsilon, got "
                 f"{type(guarantee).__name__}"
             )
-        count = checks.integer("count", count, low=0)
+        hint = "above 2**53 steps in all, not every count is a double"
+        count = checks.integer("count", count, low=0, high=_MOST_STEPS - self._num_steps, hint=hint)
+        guarantee = _of_plain_numbers(guarantee)
         guarantee.rdp(
             np.array([2.0]), neighbouring=self.neighbouring, sampling=self.sampling
         )  # refused here, not later
         if not count:
             return
         if self._entries and self._entries[-1][0] == guarantee:
-            count += self._entries.pop()[1]
-        self._entries.append((guarantee, count))
+            self._entries[-1] = guarantee, self._entries[-1][1] + count
+        else:
+            self._entries.append((guarantee, count))
+        self._num_steps += count
 
     # ------------------------------------------------------------------------------------------------------ answers
 
@@ -221,18 +227,24 @@ class Ledger:
 
     @classmethod
     def load(cls, path):
-        """The ledger that :meth:`save` wrote. Refused: a file without a history, or of an unknown mechanism.
+        """The ledger that :meth:`save` wrote. Refused: a file without a whole history, with a key that is unknown or
+        there twice, or of an unknown mechanism.
 
         Args: path — of the file.
         """
         try:
-            body = json.loads(Path(path).read_text(encoding="utf-8"))
+            text = Path(path).read_text(encoding="utf-8")
+            body = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+            _exactly("a ledger", body, ("format", "neighbouring", "sampling", "num_records", "history"))
             if body["format"] != _FORMAT:
                 raise ValueError(f"format {body['format']!r}, this version reads {_FORMAT}")
             ledger = cls(neighbouring=body["neighbouring"], sampling=body["sampling"], num_records=body["num_records"])
+            if not isinstance(body["history"], list):
+                raise ValueError(f"a history that is no list: {body['history']!r}")
             for entry in body["history"]:
-                ledger.add(_read(entry["guarantee"]), entry["count"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+                _exactly("an entry", entry, ("count", "guarantee"))
+                ledger.add(_read(entry["guarantee"]), checks.integer("count", entry["count"], low=1))
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, ImportError, RecursionError) as error:
             raise ValueError(f"{path} must be a ledger with its whole history, got {error!r}") from error
         return ledger
 
@@ -248,6 +260,41 @@ def _asked_orders(accountant, orders):
 
 def _tried(orders):
     return f"{orders.size} from {orders.min():g} to {orders.max():g}"
+
+
+def _of_plain_numbers(value):
+    """A mechanism whose fields hold no numbers of NumPy: those would count in single precision, or fail to be saved."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    held = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    plain = {name: _of_plain_numbers(field) for name, field in held.items()}
+    changed = {name: field for name, field in plain.items() if field is not held[name]}
+    return dataclasses.replace(value, **changed) if changed else value
+
+
+def _each_once(pairs):
+    """A JSON object as a dict, refused where a key is there twice: the later one would hide the other."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found
+
+
+def _no_number(text):
+    raise ValueError(f"{text}, which no ledger is saved with")
+
+
+def _exactly(what, value, keys):
+    """Refuse what is no dict with these keys and no others."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be a dict, got {type(value).__name__}")
+    if unknown := sorted(set(value) - set(keys)):
+        raise ValueError(f"{what} has {', '.join(keys) or 'no keys'}, got {', '.join(map(repr, unknown))}")
+    if missing := [key for key in keys if key not in value]:
+        raise ValueError(f"{what} has {', '.join(keys)}, and lacks {', '.join(missing)}")
 
 
 def _written(guarantee):
@@ -270,14 +317,20 @@ def _plain(value):
 
 
 def _read(value):
-    if isinstance(value, dict) and set(value) == {"float"}:
-        return float(value["float"])
+    if isinstance(value, list):
+        raise ValueError(f"a list where a number, text or a mechanism belongs: {value!r}")
     if not isinstance(value, dict):
         return value
+    if set(value) == {"float"}:
+        if value["float"] not in ("inf", "-inf", "nan"):
+            raise ValueError(f"float must be one of inf, -inf and nan, got {value['float']!r}")
+        return float(value["float"])
+    _exactly("a mechanism", value, ("type", "fields"))
     module, _, name = value["type"].partition(":")
     if module.partition(".")[0] != "privrob":
         raise ValueError(f"a mechanism of {module!r}; add it to the loaded ledger in code")
     kind = getattr(importlib.import_module(module), name)
     if not dataclasses.is_dataclass(kind):
         raise ValueError(f"{value['type']} is no mechanism")
+    _exactly(value["type"], value["fields"], [field.name for field in dataclasses.fields(kind)])
     return kind(**{k: _read(v) for k, v in value["fields"].items()})

@@ -34,6 +34,7 @@ from privrob.robust import voting
 CODES = ("entropy", "fixed")
 _RELATIVE = 1e-9  # of a scale
 _LARGEST = 1e9  # scale, of the clip
+_LEAST_BITS = 1e-27  # below, no share A/B is found
 HOW = {"neighbouring": "replace", "sampling": "none"}
 
 
@@ -175,7 +176,7 @@ def binomial_plans(*, epsilon, delta, bits, num_rounds, clip, objective, code="e
         most — largest M tried; up to 16 every one is, then steps of a fourth, and the largest within the bits;
         code — ``entropy`` or ``fixed``.
     """
-    _check(epsilon, delta, bits, code)
+    bits = _check(epsilon, delta, bits, code)
     if bits < 1:
         raise ValueError(f"bits must be at least 1 for the binomial mechanism, got bits={bits}; ternary() takes fewer")
     allowed = _trials(bits, code, checks.integer("most", most, low=1))
@@ -196,9 +197,9 @@ def ternary(
 def ternary_plans(*, epsilon, delta, bits, num_rounds, clip, objective, code="entropy", num_shares=60):
     """For each share A/B within the bits the least A within ε.
 
-    Args: as of :func:`binomial_plans`; any bits above 0 (a fixed-length code needs 2);  num_shares — how many.
+    Args: as of :func:`binomial_plans`; any bits from 1e-27 on (a fixed-length code needs 2);  num_shares — how many.
     """
-    _check(epsilon, delta, bits, code)
+    bits = _check(epsilon, delta, bits, code)
     if code == "fixed" and bits < 2:
         raise ValueError(
             f"bits must be at least 2 for three symbols of one length, got bits={bits}; use code='entropy'"
@@ -211,8 +212,8 @@ def ternary_plans(*, epsilon, delta, bits, num_rounds, clip, objective, code="en
 def _check(epsilon, delta, bits, code):
     checks.positive("epsilon", epsilon, finite=True)
     checks.real("delta", delta, low=1e-200, high=1.0, open_high=True)
-    checks.positive("bits", bits, finite=True)
     checks.choice("code", code, CODES)
+    return checks.real("bits", bits, low=_LEAST_BITS, open_high=True)
 
 
 def _binomial(scale, *, clip, num_trials):

@@ -34,6 +34,7 @@ def mean_of_means(data, estimator, *, num_parts, rng):
     Args: estimator — function of (records, rng) → :class:`~privrob.robust.filtering.Outcome`;  num_parts — log(1/ζ) up
         to a constant.
     """
+    checks.generator("rng", rng)
     n, _, _ = check_data(data, 0.0)
     parts = checks.integer("num_parts", num_parts, low=1)
     if n < parts:
@@ -58,6 +59,7 @@ def repeated(data, estimator, *, epsilon, delta, num_runs, rng):
     Args: estimator — function of (records, rng, epsilon=, delta=) → :class:`~privrob.robust.filtering.Outcome`;
         num_runs — k.
     """
+    checks.generator("rng", rng)
     runs = checks.integer("num_runs", num_runs, low=1)
     found = [estimator(data, r, epsilon=epsilon / runs, delta=delta / runs) for r in rng.spawn(runs)]
     good = [o for o in found if o.status == "converged"] or [o for o in found if o.estimate is not None]

@@ -124,8 +124,7 @@ def simulate(
         )
     if routine is not None:
         checks.choice("routine", routine, ["A", "B"])
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng must be a numpy Generator, got {type(rng).__name__}; pass np.random.default_rng(seed)")
+    checks.generator("rng", rng)
 
     curvature = np.linspace(alpha, beta, d)
     threshold = b * math.log(1 / (2 * test_failure))

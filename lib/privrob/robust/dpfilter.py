@@ -116,6 +116,8 @@ def private_filter(
     checks.choice("form", form, FORMS)
     checks.choice("stop", stop, STOPS)
     checks.positive("stop_constant", stop_constant)
+    checks.generator("rng", rng)
+    interactive = checks.boolean("interactive", interactive)
     n, d, rate = check_data(data, corruption_rate)
     epsilon, delta = check_budget(epsilon, delta)
     location = None if location is None else check_location(location, d)

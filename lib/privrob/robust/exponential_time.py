@@ -119,6 +119,8 @@ def exponential_time_mean(
         nothing says how it moves with a record).
     """
     checks.choice("form", form, ["sound", "as_printed"])
+    checks.generator("rng", rng)
+    heavy_tailed = checks.boolean("heavy_tailed", heavy_tailed)
     n, d, rate = check_data(data, corruption_rate)
     rate = checks.real("corruption_rate", rate, low=0.0, high=1 / 6, open_low=True, open_high=True, hint="6α < 1")
     epsilon, delta = check_budget(epsilon, delta)
@@ -171,6 +173,7 @@ def private_tukey_median(data, *, epsilon, rng, half_range, spacing):
         moved to a fine lattice first (:func:`privrob.robust.tukey.on_lattice`), for else rounding breaks the bound.
     Args: data — (n, d), d ≤ 3;  half_range — R;  spacing — of the grid.
     """
+    checks.generator("rng", rng)
     n, d, _ = check_data(data, 0.0)
     checks.integer("dimension", d, low=1, high=3, hint="a depth is hard to find in more")
     half_range = checks.positive("half_range", half_range, finite=True)

@@ -245,6 +245,7 @@ def filter_mean(data, *, corruption_rate, rng, stop_constant=3.0, stop="spectral
         region — to clip to; None: no clipping.
     Returns: :class:`Outcome`.
     """
+    checks.generator("rng", rng)
     n, d, rate = check_data(data, corruption_rate)
     checks.choice("stop", stop, STOPS)
     constant = checks.positive("stop_constant", stop_constant)

@@ -73,6 +73,7 @@ def truncated_mean(data, *, corruption_rate, epsilon, delta, rng, range_share=0.
     Paper: prime, Algorithm 3 (its first two lines).
     Args: location — x̄ if public;  noise_records — as of :func:`privrob.robust.private_means.dp_mean`.
     """
+    checks.generator("rng", rng)
     n, d, rate = check_data(data, corruption_rate)
     if n < 1:
         return refused("no records")

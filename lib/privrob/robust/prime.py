@@ -182,6 +182,11 @@ def prime(
         the class that answers, :class:`privrob.robust.curator.Curator` if None;  changes — fields of :class:`Settings`.
     Returns: :class:`privrob.robust.filtering.Outcome`; its ``noise`` is the plan, whose ledger is the guarantee.
     """
+    checks.generator("rng", rng)
+    heavy_tailed, interactive, keep_exact = (
+        checks.boolean(name, value)
+        for name, value in (("heavy_tailed", heavy_tailed), ("interactive", interactive), ("keep_exact", keep_exact))
+    )
     settings = settings_for(variant, heavy_tailed=heavy_tailed, **changes)
     n, d, rate = check_data(data, corruption_rate)
     virtual = n if noise_records is None else checks.integer("noise_records", noise_records, low=1)

@@ -27,6 +27,7 @@ def dp_mean(data, *, epsilon, delta, rng, clip="cube", range_share=0.15, failure
         for study, and not private beyond n.
     """
     checks.choice("clip", clip, ["cube", "ball"])
+    checks.generator("rng", rng)
     n, d, _ = check_data(data, 0.0)
     if n < 1:
         return refused("no records")
@@ -58,6 +59,7 @@ def mean_in_range(data, *, region, where, noise_std, num_records, private, rng, 
         centre instead of the range's, or None.
     Returns: :class:`~privrob.robust.filtering.Outcome`, its plan with an entry for each release.
     """
+    checks.generator("rng", rng)
     d = np.shape(data)[1]
     noise = Gaussian(noise_std, region(np.zeros(d)).diameter / num_records)
     entries = [Entry(f"range {i}", g, c) for i, (g, c) in enumerate(where.entries(d))]
@@ -82,6 +84,7 @@ def shrinking_mean(data, *, epsilon, delta, rng, radius, num_steps=4, failure_pr
     Paper: prime, Section 5 ("a robust version of COINPRESS" is left open).
     Args: radius — R with ‖μ‖ ≤ R, public;  num_steps — t.
     """
+    checks.generator("rng", rng)
     n, d, _ = check_data(data, 0.0)
     radius = checks.positive("radius", radius, finite=True)
     steps = checks.integer("num_steps", num_steps, low=1)

@@ -103,6 +103,7 @@ def released_box(num_records, dimension):
 
 def released_mean(data, *, epsilon, delta, rng, known_range=10.0):
     """Its "DP mean": no noise, and records outside the box are dropped. Not private."""
+    checks.generator("rng", rng)
     data = np.asarray(data)
     n, d, _ = check_data(data, 0.0)
     centre = released_range(data, epsilon=epsilon, delta=delta, known_range=known_range, rng=rng)
@@ -124,6 +125,7 @@ def released_prime(
     Returns: :class:`~privrob.robust.filtering.Outcome`; ``exhausted``, with the last set's mean, where the script fails
         on an unset variable.
     """
+    checks.generator("rng", rng)
     data = np.asarray(data)
     n, d, rate = check_data(data, corruption_rate)
     checks.positive("epsilon", epsilon, finite=True)
