@@ -117,6 +117,8 @@ def test_two_files_of_one_name_do_not_share_a_folder(house, monkeypatch, tmp_pat
     assert status == 2
     assert "--out must not hold another study" in told
     assert "a/noise.yaml" in told
+    study = Study((TWO,), "smoke", {"scale": "2.0"})
+    assert studies.joined(study, kept.parent).file == studies.read(kept).file != "", "another notebook hides no file"
     for again in (kept, tmp_path / "a" / "noise.yaml"):  # its own copy, and the file after a change
         files.write_text(again, again.read_text().replace("2.0", "4.0"))
         status, told = house.run("--study", again, "--dry-run")

@@ -235,7 +235,7 @@ def joined(study, out, *, file=None):
     if (there.parameters, there.sweep) != (study.parameters, study.sweep):
         raise guard.ParameterError(f"--out must not hold another study, {path} is one; give another folder")
     both = tuple(dict.fromkeys([*there.notebooks, *study.notebooks])) if there.notebooks and study.notebooks else ()
-    return replace(study, notebooks=both, title=study.title or there.title)
+    return replace(study, notebooks=both, title=study.title or there.title, file=there.file)
 
 
 def leave(study, out):
