@@ -341,3 +341,27 @@ def test_a_place_that_cannot_be_used_stops_any_verb_in_words(capsys, monkeypatch
     monkeypatch.setattr(cli, "status", fails)
     assert cli.main(["status"]) == 1
     assert capsys.readouterr().err == f"stopped: {os.strerror(number)}: /a/place\n"
+
+
+def test_how_long_a_run_may_take_is_told_by_the_last_runs(call, monkeypatch):
+    call.house.write("dplearn/sec2_toy", notebook("dplearn/sec2_toy"))
+    call.house.write("dplearn/sec3_toy", notebook("dplearn/sec3_toy"))
+    stored = {
+        ("results", "dplearn/sec1_toy"): {"seconds": 100.0, "stored_seconds": 320.0},
+        ("results", "dplearn/sec2_toy"): {"seconds": 60.0},
+        ("mine", "dplearn/sec2_toy"): {"seconds": 180.0},
+    }
+    monkeypatch.setattr(catalogue.Plan, "last_run", lambda plan: stored.get((plan.out.name, plan.name)))
+
+    def told(pattern, out="results", jobs=1, **kwargs):
+        found, _ = catalogue.plans([pattern], preset="smoke", out=call.house.root / out, **kwargs)
+        return catalogue.expected(found, jobs=jobs)
+
+    assert told("dplearn/sec1*") == "expected: up to 7 min by the last runs"
+    assert told("dplearn/sec1*", jobs=2) == "expected: up to 4 min by the last runs"
+    assert told("*") == "expected: up to 8 min by the last runs, without 1 that never ran"
+    assert told("dplearn/sec2*", out="mine") == "expected: up to 3 min by the last runs"
+    changed = told("dplearn/sec1*", out="mine", overrides=[("scale", "3")])
+    assert changed == "expected: up to 7 min by the last runs, changes may cost more"
+    assert told("dplearn/sec3*") == "", "it never ran"
+    assert told("dplearn/sec2*", jobs=2) == "", "under a minute"

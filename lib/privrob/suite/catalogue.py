@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
 from privrob import checks
 from privrob.suite import claims as claims_
-from privrob.suite import guard, inputs, record
+from privrob.suite import guard, inputs, record, tables
 from privrob.suite.files import digest, read_text
 from privrob.suite.session import library_hash, notebook_hash
 from privrob.suite.sources import repository
@@ -146,6 +146,22 @@ class Plan:
         except record.BadResult:
             return None
         return result and result["run"]
+
+
+def expected(plans, *, jobs=1):
+    """How long these runs take by the last run of each notebook, in words; "" for less than a minute.
+
+    The last run is that of the same folder, otherwise the reference result of this preset, on whatever machine. Cells
+    that it found stored count in full, so that it is an upper bound where they are stored still.
+    """
+    runs = [p.last_run() or replace(p, out=repository() / "results").last_run() for p in plans]
+    known = [run for run in runs if run]
+    total = sum(run["seconds"] + run.get("stored_seconds", 0.0) for run in known) / jobs
+    if total < 60:
+        return ""
+    never = len(runs) - len(known)
+    notes = [f"without {never} that never ran"] * (never > 0) + ["changes may cost more"] * any(p.study for p in plans)
+    return ", ".join([f"expected: up to {tables.seconds(total)} by the last runs", *notes])
 
 
 def plans(patterns, *, preset, out, overrides=(), cells=None):

@@ -180,7 +180,7 @@ def run(argv, verbs=()):
 
 
 def _run(study, parts, a, out):
-    from privrob.suite import engine, files, index, inputs, preflight, session, studies, tables
+    from privrob.suite import catalogue, engine, files, index, inputs, preflight, session, studies, tables
     from privrob.suite import run as driver
 
     plans = [plan for _, plans, _ in parts for plan in plans]
@@ -218,6 +218,8 @@ def _run(study, parts, a, out):
         runs = tables.count(len({p.name for p in plans}), "notebook")
         runs += f", {tables.count(len(parts), 'combination')}" if study.sweep else ""
         print(f"privrob: {runs}, preset {study.preset}, results in {driver._relative(out)}")
+        if not a.redraw and (words := catalogue.expected([p for p in plans if _runs(p, a)], jobs=a.jobs)):
+            print(words)
         if sys.version_info[:2] != (3, 11):
             print(f"note: Python {sys.version_info[0]}.{sys.version_info[1]}; the suite is tested on 3.11")
         try:
@@ -428,9 +430,7 @@ def diff(argv):
         "Exit status 0: no differences, 1: some, 2: a folder is no results folder.",
     )
     for name in ("first", "second"):
-        parser.add_argument(
-            name, type=place, help="a folder of results: results, a study's, or one of another checkout"
-        )
+        parser.add_argument(name, type=place, help="a folder of results: results, a study's, another checkout's")
     a = parser.parse_args(argv)
     from privrob.suite import compare
 
