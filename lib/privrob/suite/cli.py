@@ -33,7 +33,7 @@ The accountant has verbs of its own in the environment: privrob epsilon --help, 
 PRESET_HELP = """\
 presets:
   smoke    up to a minute a notebook; synthetic data, no downloads: does everything still work?
-  laptop   about two hours on two cores in all; real data, reduced where it must be (default)
+  laptop   up to two hours on two cores in all; real data, reduced where it must be (default)
   paper    the notebooks' defaults: the documents' settings where they print them; weeks of a core, or GPUs"""
 
 _FOLDER = {"type": place, "metavar": "DIR"}

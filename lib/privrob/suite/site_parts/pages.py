@@ -11,7 +11,7 @@ from privrob.suite.site_parts import differences, gather, items
 from privrob.suite.sources import repository
 
 RERUN = {
-    "./run_all.sh": "everything, in about two hours; what is up to date is not run again",
+    "./run_all.sh": "everything, in up to two hours; what is up to date is not run again",
     "./run_all.sh '{document}/*' --preset smoke": "some notebooks, in up to a minute each, on synthetic data",
     "./run_all.sh {notebook} -p {name} {value}": "one notebook with a changed parameter: a study of yours",
 }
