@@ -141,9 +141,10 @@ def test_calibration(compare):
         return lambda: get_noise_multiplier(**how, accountant="prv")
 
     def riskcal():
-        from riskcal.calibration.dpsgd import find_noise_multiplier_for_epsilon_delta as find
+        from riskcal.accountants import CTDAccountant
+        from riskcal.calibration import find_noise_multiplier_for_epsilon_delta as find
 
-        return lambda: find(epsilon=2.0, delta=DELTA, sample_rate=RATE, num_steps=10_000)
+        return lambda: find(CTDAccountant, epsilon=2.0, delta=DELTA, sample_rate=RATE, num_steps=10_000)
 
     peers = {
         GOOGLE: google,
