@@ -227,6 +227,15 @@ def test_two_functions_of_one_sweep_have_rows_of_their_own_names():
     assert re.search(r"d/m, own cells +1 ", text)
 
 
+def test_functions_of_one_name_in_one_sweep_are_told_apart_by_their_modules():
+    other = {**cell(2.0, seed=1), "function": "privrob.toys:train_cell"}
+    third = {**cell(2.0, seed=2), "function": "privrob.toys:plain_cell"}
+    known = planning.costs.Measured([])
+    rows, _, _ = planning.estimate([counted_as([cell(1.0)], [other], [third])], known)
+    names = planning._names(rows)
+    assert names == ["d/n, rows (toy:train_cell)", "d/n, rows (toys:train_cell)", "d/n, rows (plain_cell)"]
+
+
 def test_the_speed_up_is_for_cells_on_a_device_alone():
     counts = [counted_as([cell(8.0, device="cpu")], [cell(8.0)])]
     _, chains, _ = planning.estimate(counts, planning.costs.Measured([]), speed_up=4.0)

@@ -357,10 +357,13 @@ def report(counts, rows, table, unknown, known, *, speed_up, start_up):
 
 
 def _names(rows):
-    """What each row is about: notebook and sweep, and the function where a sweep has several."""
+    """What each row is about: notebook and sweep; where a sweep has several functions theirs, with the module for two
+    of one name."""
     names = [f"{r['notebook']}, {r['sweep']}" for r in rows]
-    more = [f"{n} ({r['function'].rpartition(':')[2]})" for n, r in zip(names, rows)]
-    return [m if names.count(n) > 1 else n for n, m in zip(names, more)]
+    functions = [r["function"].removeprefix("privrob.") for r in rows]
+    more = [f"{n} ({f.rpartition(':')[2]})" for n, f in zip(names, functions)]
+    most = [f"{n} ({f})" if more.count(m) > 1 else m for n, m, f in zip(names, more, functions)]
+    return [m if names.count(n) > 1 else n for n, m in zip(names, most)]
 
 
 def _span(row):
