@@ -362,6 +362,8 @@ def test_how_long_a_run_may_take_is_told_by_the_last_runs(call, monkeypatch):
     assert told("*") == "expected: up to 8 min by the last runs, without 1 that never ran"
     assert told("dplearn/sec2*", out="mine") == "expected: up to 3 min by the last runs"
     changed = told("dplearn/sec1*", out="mine", overrides=[("scale", "3")])
-    assert changed == "expected: up to 7 min by the last runs, changes may cost more"
+    assert changed == "expected: up to 7 min by the last runs, less or more with your changes"
+    again = told("dplearn/sec2*", out="mine", overrides=[("scale", "3")])
+    assert again == "expected: up to 3 min by the last runs", "the changes were in that run"
     assert told("dplearn/sec3*") == "", "it never ran"
     assert told("dplearn/sec2*", jobs=2) == "", "under a minute"

@@ -154,13 +154,14 @@ def expected(plans, *, jobs=1):
     The last run is that of the same folder, otherwise the reference result of this preset, on whatever machine. Cells
     that it found stored count in full, so that it is an upper bound where they are stored still.
     """
-    runs = [p.last_run() or replace(p, out=repository() / "results").last_run() for p in plans]
+    own = [p.last_run() for p in plans]
+    runs = [run or replace(p, out=repository() / "results").last_run() for p, run in zip(plans, own)]
     known = [run for run in runs if run]
     total = sum(run["seconds"] + run.get("stored_seconds", 0.0) for run in known) / jobs
     if total < 60:
         return ""
-    never = len(runs) - len(known)
-    notes = [f"without {never} that never ran"] * (never > 0) + ["changes may cost more"] * any(p.study for p in plans)
+    never, changed = len(runs) - len(known), any(p.study and not run for p, run in zip(plans, own))
+    notes = [f"without {never} that never ran"] * (never > 0) + ["less or more with your changes"] * changed
     return ", ".join([f"expected: up to {tables.seconds(total)} by the last runs", *notes])
 
 
